@@ -158,8 +158,8 @@ impl Pages {
 
     /// Moves the pages out of an allocation that nothing else refers to.
     pub(crate) fn from_unique(mut unique: Pin<UniqueArc<Self>>) -> Self {
-        // INVARIANT: This object has no pages. It replaces the moved object in the allocation. The
-        // allocation is dropped here.
+        // INVARIANT: This object has no pages. It takes the place of the moved object in the
+        // allocation, which is dropped here.
         let emptied = Self {
             block: None,
             len: 0,

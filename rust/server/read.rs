@@ -414,8 +414,7 @@ impl Reads {
         (fetched, others_wait)
     }
 
-    /// Stops counting the memory of a finished call towards the limits, so that waiting calls can
-    /// use the memory.
+    /// Stops counting a finished call's memory towards the limits. Waiting calls can then use it.
     pub(crate) fn give_back(&self, counted: Option<Counted>) {
         if let Some(pages) = counted {
             memory::give_back(&mut self.queues.lock().share, &self.address, pages);

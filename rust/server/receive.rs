@@ -344,8 +344,8 @@ impl QpHandler for Handler {
         });
         this.callbacks.heard(call.version(), &this.events);
         let requested = Some(call.credits());
-        // The call is admitted first, because an admitted call has less state. The state must be
-        // preserved while the next functions run.
+        // The call is admitted before the next functions run. Its state must be preserved while
+        // they run, and a call that is admitted has less state.
         let call = match call.admit(&this.terms) {
             Ok(call) => call,
             Err(refusal) => return Self::refuse_message(qp, requested, refusal),

@@ -146,7 +146,7 @@ impl Settings {
         let _held = Held(net);
         // SAFETY: The text has `len` bytes, and does not change before `_held` is dropped.
         let text = unsafe { slice::from_raw_parts(text.cast::<u8>(), len) };
-        // The text is always UTF-8, because other texts were refused when they were set.
+        // The text is always UTF-8, because any other text is refused when the setting is written.
         f(from_utf8(text).unwrap_or_default())
     }
 

@@ -326,11 +326,11 @@ def a_connection_for_callbacks_is_kept(t):
 
 
 def neighbour(*addresses, state="reachable"):
-    """Sets these hardware addresses in the server's entry of the neighbour table, one after the
-    other.
+    """Sets these hardware addresses, one after the other, in the entry for the server in this
+    machine's neighbour table.
 
     One process sets all addresses, because the start of a second process can take seconds on a busy
-    machine. Unless `state` is "permanent", an ARP request of the server repairs the entry.
+    machine. Unless `state` is "permanent", an ARP request from the server repairs the entry.
     """
     lines = [f"neigh replace {ENV.server} lladdr {address} dev {faults.interface()} nud {state}"
              for address in addresses]
@@ -338,7 +338,7 @@ def neighbour(*addresses, state="reachable"):
 
 
 def hardware_address():
-    """Returns the hardware address in the server's entry of the neighbour table."""
+    """Returns the hardware address in the neighbour table's entry for the server."""
     show = subprocess.run(["ip", "-j", "neigh", "show", ENV.server, "dev", faults.interface()],
                           check=True, capture_output=True)
     return json.loads(show.stdout)[0]["lladdr"]

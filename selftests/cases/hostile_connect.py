@@ -152,8 +152,8 @@ def receives_smaller_than_announced(t):
     stage.undisturbed()
 
 
-# covers: MAL-149: The client does not reduce its message size if the server accepted a large
-# message shortly before each loss.
+# covers: MAL-149: The client does not reduce its message size if, shortly before each loss of the
+# connection, the server accepted a large message.
 @case(versions=(), clients=("ours",), seconds=60)
 def losses_behind_large_messages_change_nothing(t):
     stage = Stage(t)

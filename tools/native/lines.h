@@ -31,7 +31,7 @@ enum line_use {
 	LINE_DATA,
 	LINE_WRITTEN,
 	LINE_STACK,
-	LINE_MISSED_CODE,	/* this and the next two count every miss */
+	LINE_MISSED_CODE,	/* This and the next two counters count every miss. */
 	LINE_MISSED_DATA,
 	LINE_MISSED_BOTH,
 	LINE_USES,

@@ -58,8 +58,8 @@ impl Dir {
     }
 
     fn make(name: &CStr, parent: *mut dentry, keep: Option<Arc<Self>>) -> Result<Arc<Self>> {
-        // SAFETY: The name ends with a NUL. The parent is null (the root). Otherwise, by the type
-        // invariant the parent is an existing directory or an error.
+        // SAFETY: The name ends with a NUL. The parent is null (the root) or, by the type
+        // invariant, an existing directory or an error.
         let dentry = unsafe { bindings::xprtrdma_debugfs_dir(name.as_char_ptr(), parent) };
         // INVARIANT: `debugfs_create_dir` has just returned `dentry`. If no memory is left for the
         // `Arc`, `dir` is dropped.

@@ -249,8 +249,8 @@ pub enum Event {
 
 impl Event {
     /// Returns whether this event replaces `older`, which still waits for the state machine. An
-    /// event replaces an equal event, an older backchannel state, or an RPC timer with the same
-    /// cookie.
+    /// event replaces an equal event. A new state of the backchannel also replaces an older state,
+    /// and an expired RPC timer replaces an earlier one with the same cookie.
     pub(super) fn replaces(&self, older: &Self) -> bool {
         match (self, older) {
             (Self::Backchannel { .. }, Self::Backchannel { .. }) => true,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! While a thread polls a [`Cq`], this module passes the device's events and the runs of the work
-//! item to that thread, and not to ib_core.
+//! While a thread polls a [`Cq`], this module wakes that thread if the device reports an event or
+//! if the work item of the queue runs. ib_core is not called.
 //!
 //! ib_core has no interface for that. So this module replaces the event handler and the function of
 //! the work item in `struct ib_cq`, and calls ib_core's own functions if no thread polls.

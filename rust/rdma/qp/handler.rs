@@ -20,10 +20,11 @@ use kernel::{
 };
 /// Handles the completions of one [`Qp`].
 ///
-/// All methods except [`QpHandler::queue`] are called in process context, one at a time, by a work
-/// item on the queue that [`QpHandler::queue`] returns or by [`Qp::busy_poll`]. Only
-/// [`QpHandler::broken`] may be called while another method runs, by the work item that rings the
-/// doorbell. The methods may sleep, but that delays all other completions of the connection.
+/// All methods except [`QpHandler::queue`] are called in process context, one at a time. They are
+/// called by [`Qp::busy_poll`], or by a work item on the queue that [`QpHandler::queue`] returns.
+/// [`QpHandler::broken`] is an exception: the work item that rings the doorbell may call it while
+/// another method runs. The methods may sleep, but that delays all other completions of the
+/// connection.
 pub trait QpHandler: Sized + Send + Sync + 'static {
     /// Returns the work queue for completions and doorbells. Must always return the same queue.
     ///

@@ -18,7 +18,7 @@ use xprtrdma_bindings as bindings;
 
 impl Transfer {
     /// Maps memory and makes work requests, see [`Blank::fill`]. If `most_sges` is `None`, a work
-    /// request has as many elements as the device allows.
+    /// request may have as many elements as the device allows.
     pub(super) fn make(
         &mut self,
         kind: Kind,

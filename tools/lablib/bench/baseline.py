@@ -161,8 +161,8 @@ def measure(spec, rounds):
 
 
 def check(spec, rounds, measured, write):
-    """Compares the counts with the recorded counts, or records them. If `measured` is given, reads
-    the counts from this file, which `make bench` has written."""
+    """Compares the counts with the recorded counts, or records them. Measures the counts, or reads
+    them from the file `measured`, which `make bench` has written."""
     if measured:
         found = json.loads(pathlib.Path(measured).read_text())
         counts, release = found["counts"], found["kernel"]

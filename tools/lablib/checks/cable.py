@@ -223,7 +223,7 @@ def nothing_but_sends_comes_from_the_client(capture):
     return f"packets by operation: {dict(sorted(counts.items()))}"
 
 
-# covers: V1-002, V1-004, V1-085: Messages have no record mark and belong to no other program.
+# covers: V1-002, V1-004, V1-085: No message has a record mark, and each is for an expected program.
 def every_send_is_a_message_of_version_one(capture):
     count, others = 0, capture.in_version_two()
     for message in capture.messages:

@@ -156,7 +156,8 @@ class Builder:
 
     @contextlib.contextmanager
     def planted(self, fault):
-        """Provides the module with a fault during the `with` block."""
+        """Plants a fault in the module, and yields the file of that module. The file can be used
+        until the `with` block ends."""
         source = self.tree / fault.file
         original, times = source.read_bytes(), source.stat()
         try:

@@ -155,7 +155,7 @@ class Checking(unittest.TestCase):
             self.assertIn("127.0.0.2: ANOTHER SERVER: owner", text)
 
     def test_another_server_of_the_same_name(self):
-        # In the first comparison, both servers even assign the same client ID to the client.
+        # In the first comparison, both servers also assign the same client ID.
         code, text = self.ask(State(), State())
         self.assertEqual(code, 1, text)
         self.assertIn("127.0.0.2: ANOTHER SERVER: it calls itself the same", text)
