@@ -109,8 +109,8 @@ pub(crate) enum Todo {
 }
 
 impl Todo {
-    /// Does nothing. Only ticks and timeouts of calls leave work to the thread that reports them.
-    /// The caller has reported another event, so this value is [`Todo::Nothing`].
+    /// Does nothing. Only a tick or the timeout of a call can give the reporting thread work to do.
+    /// The caller has reported an event of another type, so this value is [`Todo::Nothing`].
     pub(crate) fn expect_nothing(self) {}
 }
 

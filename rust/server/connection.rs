@@ -128,9 +128,9 @@ impl Connection {
             reply_threshold_v2: events.agreed.reply_v2,
             longest_call,
         };
-        // A device refuses to connect if the number of Reads is larger than the number that the
-        // device can have in flight. If the number is zero, the first call with a Read chunk would
-        // block all later work requests.
+        // A device refuses to connect if this host wants more Reads in flight than the device
+        // supports. If no Read may be in flight, the first call with a Read chunk would block all
+        // later work requests.
         let reads = events.agreed.reads.min(pd.max_reads());
         if reads == 0 {
             return Err(EINVAL);

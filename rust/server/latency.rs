@@ -142,7 +142,7 @@ impl Since {
 pub(crate) struct Tag(u64);
 
 impl Tag {
-    /// Returns a tag without a time, for a transfer whose stage is not measured.
+    /// Returns a tag without a time, for a transfer whose duration is not measured.
     #[inline(always)]
     pub(crate) fn untimed(xid: Xid) -> Self {
         Self(xid.0.into())

@@ -87,7 +87,7 @@ def mount_ends_its_own_retries(t):
         fails(t, f"proto={proto}", RETRY_SECONDS, "No route to host", host=absent, seconds=400)
 
 
-# covers: A mount of a wrong port fails within a limited time and does not hang.
+# covers: A mount with a wrong port number fails within a limited time and does not hang.
 @case(versions=None, seconds=150)
 def a_port_without_listener_is_refused(t):
     with leaving_nothing():

@@ -281,7 +281,8 @@ impl Health {
         self.suspected = None;
     }
 
-    /// Drops the doubt and the suspicion, because the rail works or is dead.
+    /// Marks the rail as neither doubted nor suspected. It is now known whether the rail works or
+    /// is dead.
     fn trust(&mut self) {
         self.doubted = None;
         self.suspected = None;

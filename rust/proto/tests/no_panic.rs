@@ -138,8 +138,8 @@ fn nor_does_any_function_that_is_inlined_elsewhere() {
 }
 
 /// Returns true if `section` is a relocation section of a function of this crate. The section's
-/// name contains the function's name. Returns false for a function that the standard library
-/// instantiates for a type of this crate.
+/// name contains the function's name. Returns false for the section of a
+/// function of the standard library that is instantiated for a type of this crate.
 fn belongs_to_the_core(section: &str) -> bool {
     let Some(ours) = section.find("xprtrdma_proto") else {
         return false;

@@ -3,12 +3,13 @@
 files and folders do not use each other in a circle. Then every arrow points down, from a higher
 file to a lower file.
 
-The check follows the paths in `use` declarations and in code through the modules of our crates, and
-through re-exports, to the file that declares the item. Each file has a storey, which is one above
-the highest storey of the files that it uses. Files and folders that use each other in a circle have
-no storey, and the check fails. A call of `xprt.data()` counts as a use of the type that `data()`
-returns. The check ignores tests, documentation and the bounds of type parameters (`T: Transport`):
-a trait must be able to name the types that are generic over it.
+The check looks at each path in a `use` declaration or in code. It follows the path, through modules
+and re-exports of our crates, to the file that declares the item. Each file has a storey, which is
+one above the highest storey of the files that it uses. Files and folders that use each other in a
+circle have no storey, and the check fails. A call of `xprt.data()` counts as a use of the type that
+`data()` returns. The check ignores tests, documentation and the bounds of type parameters. Methods
+of a trait may name a type like `Slot<T: Transport>`; if its bound counted, both files would form a
+circle.
 
 Limits: a method that is called through a value is no arrow, unless the file names its type.
 """

@@ -57,7 +57,7 @@ def save(runs):
 
 
 def load():
-    """Returns the runs of the record. Each run has the form in which `torture` writes it."""
+    """Returns the recorded runs, in the form in which `torture` writes them."""
     faults = {row["fault"]: row["what"] for row in records.read(FAULTS)}
     runs = {row["run"]: {
         "date": row["date"], "client": row["client"], "debug": row["debug"] == "1",

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Implements `make torture`: faults at random times. Each client is tested in its own machines.
+"""Implements `make torture`: faults at random times. The in-tree client and ours have
+machines of their own.
 
-The program in the client machine is selftests/torture. The module `reliability` stores the record.
+The program in the client machine is selftests/torture. The module `reliability` stores the results.
 """
 
 import datetime

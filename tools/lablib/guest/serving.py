@@ -33,8 +33,8 @@ from .remote import Program, obey
 from .servers import Servers
 
 MODULES = {"ours": "svcrdma_rs", "intree": "rpcrdma"}
-# A dictionary from each NFS version that is measured to a flag. If the flag is true, only GETATTR
-# is counted for this version.
+# The NFS versions that are measured, each with a flag. If the flag is true, only GETATTR is counted
+# for this version.
 VERSIONS = {"4.2": False, "3": True}
 # Number of connections of the mount, and number of seconds without calls, for the measurement of an
 # idle connection.

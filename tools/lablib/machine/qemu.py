@@ -29,7 +29,7 @@ KERNEL_WORDS = ("loglevel=6 panic=-1 oops=panic mitigations=off audit=0 selinux=
 
 
 class Machine:
-    """A QEMU process, its console log and its control line."""
+    """A QEMU process, its console log, and the channel that carries commands to the machine."""
 
     # Directories of the host that the machine mounts, and whether each of them is read-only.
     SHARES: tuple = (("root", "on"), ("modules", "on"), ("repo", "on"), ("results", "off"))

@@ -237,8 +237,8 @@ class Judging(unittest.TestCase):
             self.assertEqual((complaints, found.unanswered), ([], 0))
         self.assertIn("auth gss, the end of its context", list(found.lines())[5])
         # A call that does not end a security context must have an answer. Each of the following
-        # calls differs from the end of a context in one way: another flavour, the GSS procedure for
-        # data, another RPC procedure, or truncated credentials.
+        # calls differs in one way from a call that ends a context: another flavour, the GSS
+        # procedure for data, another RPC procedure, or truncated credentials.
         for other in (call("0000000b"), end.replace("00000001 00000003 00000007",
                                                     "00000001 00000000 00000007"),
                       end.replace("00000003 00000000 00000006", "00000003 00000001 00000006"),

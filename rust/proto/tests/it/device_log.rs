@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the record of events that a device reported, and of the choice of the events that the
-//! log names when a connection ends.
+//! Tests how the events that a device reports are recorded, and which of them the log names when a
+//! connection ends.
 
 use xprtrdma_proto::{
     conn::{

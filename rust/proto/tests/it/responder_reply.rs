@@ -404,8 +404,9 @@ fn a_mark_that_the_reply_does_not_hold_goes_inline() {
     let bytes = message(&[], &[&chunks[0], &chunks[1]], None).bytes();
     let call = ready(&bytes);
     for (marks, kept) in [
-        // A mark is the driver's record of the range of a result that may go to a Write chunk.
-        // Cases: the range is truncated, in the RPC header, not aligned, or beyond 32 bits.
+        // A mark is the driver's record of which bytes of a result may go to a Write chunk. In
+        // these cases the range of a mark is cut short, is inside the RPC header, is not aligned,
+        // or ends beyond 32 bits.
         ([span(96, 8), span(200, 8)], 1),
         ([span(100, 8), span(200, 8)], 0),
         ([span(96, 5), span(96, 8)], 1),
@@ -441,8 +442,9 @@ fn a_mark_at_the_length_of_an_item_is_moved_to_its_data() {
     };
     assert_eq!(data_of(span(44, 8), word), span(44, 8));
     assert_eq!(data_of(span(40, 8), word), span(44, 8));
-    // The driver has marked each range below as a result. A range becomes empty if no item of the
-    // reply begins there, or if the item has another length than the range.
+    // In each case below, the driver has marked the range as the place of a result. The range
+    // becomes empty if no item of the reply begins there, or if the item's length differs from the
+    // length of the range.
     assert_eq!(data_of(span(44, 7), word), span(44, 0));
     assert_eq!(data_of(span(52, 9), word), span(52, 0));
     assert_eq!(data_of(span(0, 4), word), span(0, 0));
