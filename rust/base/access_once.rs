@@ -15,9 +15,9 @@ use kernel::sync::atomic::Atomic;
 /// Inlined loads and stores of atomic variables.
 ///
 /// They do what `load(Relaxed)`, `store(.., Relaxed)`, `load(Acquire)` and `store(.., Release)` do.
-/// Unless the kernel was built with LLVM, the kernel's own methods call a C helper. Such a call
-/// takes five instructions instead of one, and the caller must save its registers. An RPC makes
-/// fifteen relaxed accesses and five acquire loads.
+/// The kernel's own methods call a C helper, unless the kernel was built with LLVM. A call of the
+/// helper takes five instructions instead of one, and the caller must save its registers. This
+/// matters, because an RPC makes fifteen relaxed accesses and five acquire loads.
 ///
 /// # Examples
 ///
@@ -61,9 +61,9 @@ macro_rules! access_once {
                 unsafe { self.as_ptr().write_volatile(value) }
             }
 
-            // ORDERING: In the memory models of both Rust and the kernel, later accesses in program
-            // order come after an acquire load. The load compiles to the same instruction as
-            // `smp_load_acquire()`.
+            // ORDERING: Accesses that follow an acquire load in program order take place after the
+            // load. This is true in the memory models of Rust and of the kernel. The load compiles
+            // to the same instruction as `smp_load_acquire()`.
             #[inline(always)]
             fn read_acquire(&self) -> $type {
                 // SAFETY: `as_ptr` guarantees a valid and aligned pointer. The atomic types of the
@@ -71,8 +71,8 @@ macro_rules! access_once {
                 unsafe { <$core>::from_ptr(self.as_ptr()) }.load(Ordering::Acquire)
             }
 
-            // ORDERING: In the memory models of both Rust and the kernel, earlier accesses in
-            // program order come before a release store.
+            // ORDERING: Accesses that precede a release store in program order take place before
+            // the store. This is true in the memory models of Rust and of the kernel.
             #[inline(always)]
             fn write_release(&self, value: $type) {
                 // SAFETY: `as_ptr` guarantees a valid and aligned pointer. The atomic types of the

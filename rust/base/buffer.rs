@@ -25,10 +25,10 @@ use xprtrdma_bindings as bindings;
 /// written. They stay at this address until the value is dropped, even if the value is moved. No
 /// method of this trait makes a reference to them, and only the value's owner uses them.
 ///
-/// [`Buffer::memory`] is the address of memory that has the requested layout, does not overlap with
-/// the bytes, and need not be initialised. The memory may be read and written. It stays at this
-/// address until the value is dropped, even if the value is moved, or until [`Buffer::memory`] is
-/// called again. Only the value's owner uses it.
+/// [`Buffer::memory`] is the address of memory that has the requested layout and does not overlap
+/// with the bytes. The memory need not be initialised, and may be read and written. It stays at
+/// this address, even if the value is moved, until [`Buffer::memory`] is called again or the value
+/// is dropped. Only the value's owner uses the memory.
 ///
 /// # Examples
 ///
@@ -82,9 +82,9 @@ pub unsafe trait Buffer: Send {
     }
 }
 
-/// Returns the address of the memory of `place`, which is then large enough for this layout.
-/// Allocates new memory for `place` only if the old memory is too small. Returns `EINVAL` if the
-/// alignment of the layout is larger than that of a `u64`. May sleep.
+/// Makes the memory of `place` large enough for this layout, and returns its address. Allocates new
+/// memory only if the old memory is too small. Returns `EINVAL` if the alignment of the layout is
+/// larger than that of a `u64`. May sleep.
 ///
 /// The memory stays at this address until `place` is changed or dropped, even if `place` is moved.
 ///
@@ -124,13 +124,15 @@ fn replace(place: &mut KVec<u64>, words: usize) -> Result {
 ///
 /// # Safety
 ///
-/// [`PageArray::array`] is the address of an array of page pointers. These pages together hold
-/// [`PageArray::len`] initialised bytes, at least one. After the pointers to these pages the array
-/// has one more element. This element points to another page of the value, or again to the last of
-/// these pages. Some readers load the next element before they know whether they need that element.
-/// The array and the pages stay where they are until the value is dropped, even if the value is
-/// moved. The bytes may be read and written. No method of this trait makes a reference to them, and
-/// only the value's owner uses them.
+/// - [`PageArray::array`] is the address of an array of page pointers. These pages together hold
+///   [`PageArray::len`] initialised bytes, at least one.
+/// - After the pointers to these pages the array has one more element, because some readers load an
+///   element before they know whether they need it. This element points to another page of the
+///   value, or again to the last of these pages.
+/// - The array and the pages stay where they are until the value is dropped, even if the value is
+///   moved.
+/// - The bytes may be read and written. No method of this trait makes a reference to them, and only
+///   the value's owner uses them.
 pub unsafe trait PageArray: Send {
     /// Returns the address of the array.
     fn array(&self) -> NonNull<*mut page>;
@@ -147,10 +149,11 @@ pub unsafe trait PageArray: Send {
     }
 }
 
-/// If [`PageRefs::take`] takes at least this number of pages, it does not check the size of their
-/// folios, because the check would always succeed. A folio of a file has at most 512 pages (2 MiB).
-/// Up to 512 consecutive pages of a file lie in at most two folios, which have at most 1024 pages.
-/// So the folios of 128 or more pages have at most eight times as many pages, which `take` allows.
+/// Minimum number of pages for which [`PageRefs::take`] does not check the size of the folios,
+/// because the check would always succeed. A folio of a file has at most 512 pages (2 MiB). Up to
+/// 512 consecutive pages of a file lie in at most two folios, which together have at most 1024
+/// pages. 1024 is eight times `MANY`, and `take` allows folios with eight times as many pages as it
+/// takes.
 const MANY: usize = 128;
 
 /// Read-only bytes in pages that other code uses as well, such as the cached pages of a file.
@@ -199,11 +202,13 @@ pub struct PageList(KVec<*mut page>);
 unsafe impl Send for PageList {}
 
 impl PageRefs {
-    /// Takes over the references to the pages that hold `len` bytes, beginning at byte `offset` of
-    /// the array. Stores the addresses of these pages in `list`, if there is a list, or else in a
-    /// new list. After an error the caller still owns all references. A reference to a page keeps
-    /// the memory of its whole folio, so the function returns `E2BIG` if the folios together have
-    /// more than eight times as many pages as the function takes. May sleep for memory.
+    /// Takes over the references to the pages that hold `len` bytes. The bytes begin `offset` bytes
+    /// after the start of the array's first page. Stores the addresses of these pages in `list`, or
+    /// in a new list if `list` is `None`. May sleep for memory.
+    ///
+    /// A reference to a page keeps the memory of its whole folio. So the function returns `E2BIG`
+    /// if the folios together have more than eight times as many pages as the function takes. After
+    /// an error the caller still owns all references.
     ///
     /// # Safety
     ///

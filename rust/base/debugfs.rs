@@ -2,10 +2,10 @@
 
 //! Files in debugfs that keep the module loaded while they are open.
 //!
-//! debugfs calls the release function of an open file even after the file was removed, when the
-//! module may be unloaded. The files of [`kernel::debugfs`] have no owner: `rmmod` succeeds while a
-//! file is open, and the later `close` runs freed code. The files of this module have an owner, so
-//! `rmmod` reports that the module is in use.
+//! When an open file is closed, debugfs calls the file's release function, even if the file was
+//! removed earlier. The files of [`kernel::debugfs`] have no owner. So `rmmod` succeeds while such
+//! a file is open, and the later `close` runs freed code. The files of this module have an owner.
+//! So `rmmod` reports that the module is in use.
 //!
 //! # Examples
 //!

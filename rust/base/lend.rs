@@ -26,10 +26,12 @@ pub struct Piece<'a> {
 ///
 /// # Safety
 ///
-/// Every piece that [`Loan::pieces`] and [`Loan::only_piece`] report lies in memory that stays
-/// allocated until [`Loan::into_lender`] has been called and its result is dropped. Until then no
-/// code reads or writes that memory through a Rust reference, but the device may access it. In
-/// every piece, `first` is less than the page size, and `more` has no more pages than `len` needs.
+/// - The pieces that [`Loan::pieces`] and [`Loan::only_piece`] report are in memory that stays
+///   allocated until [`Loan::into_lender`] has been called and its result is dropped.
+/// - Until then no code reads or writes this memory through a Rust reference. The device may access
+///   it.
+/// - In every piece, `first` is less than the page size, and `more` has no more pages than `len`
+///   needs.
 ///
 /// # Examples
 ///
@@ -111,12 +113,13 @@ pub fn page_of(entry: &scatterlist) -> *mut page {
 ///
 /// # Safety
 ///
-/// [`Table::entries`] returns initialised entries of a table that is a single array. Each entry
-/// describes at least one byte, and its bytes are in one page. Only the last entry may have the
-/// mark for the end of a table (`SG_END`). No entry was ever mapped for a device. The bytes stay
-/// allocated until the object is dropped. Until then no code reads or writes the bytes through a
-/// Rust reference, but the device may read them, and may write them if [`Table::is_writable`]
-/// returns true.
+/// - [`Table::entries`] returns initialised entries of a table that is a single array.
+/// - Each entry describes at least one byte, and its bytes are in one page.
+/// - Only the last entry may have the mark for the end of a table (`SG_END`).
+/// - No entry was ever mapped for a device.
+/// - The bytes stay allocated until the object is dropped. Until then no code reads or writes the
+///   bytes through a Rust reference. The device may read them. It may write them if
+///   [`Table::is_writable`] returns true.
 ///
 /// # Examples
 ///

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The switch that turns latency measurements on, and the files that show the results. While the
-//! switch is off, the test of the switch costs one branch that is not taken, as with a tracepoint.
+//! The switch that turns latency measurements on, and the files that show the results. The switch
+//! is a static key, like the switch of a tracepoint. So its test costs hardly any time while the
+//! switch is off.
 
 use crate::debugfs::{
     read_switch,
@@ -44,9 +45,12 @@ pub fn switch_file(dir: &Arc<Dir>) -> Result<File<()>> {
     )
 }
 
-/// Writes a histogram of latencies: a column for each named stage, and a row for each bucket. A
-/// bucket counts time spans below a number of microseconds; the bucket `None` counts all longer
-/// spans. `count` returns the number of spans in a stage and bucket.
+/// Writes a histogram of latencies: a column for each stage, and a row for each bucket.
+///
+/// - `stages` contains the name of each stage.
+/// - `buckets` contains the upper limit of each bucket in microseconds. A bucket counts the time
+///   spans below its limit. The bucket `None` counts all longer spans.
+/// - `count` returns the number of spans in a stage and bucket.
 pub fn write_histogram<S: Copy>(
     f: &mut fmt::Formatter<'_>,
     stages: impl Iterator<Item = (&'static str, S)> + Clone,

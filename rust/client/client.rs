@@ -171,15 +171,15 @@ impl Transport for Rdma {
 
     #[inline]
     fn abandon(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Option<u32> {
-        // The state of the call is not read here, because the lock of the call must be taken before
-        // the transport's lock, which is held here.
+        // The state of the call is not read here. Reading it would need the call's lock, which must
+        // be taken before the transport's lock. This thread already holds the transport's lock.
         let request = call.slot().driver_data();
         if !request.is_owed() {
             return None;
         }
-        // The reply may arrive at this moment. In that case the reply handler calls `take_owed`,
-        // too, and only one of the two calls returns the number of the connection that owes the
-        // reply. If the reply handler gets the number, the call is not counted as abandoned.
+        // `take_owed` returns the number of the connection that owes the reply, but only to its
+        // first caller. The reply may arrive at this moment, and the reply handler also calls
+        // `take_owed`. If the reply handler gets the number, the call is not counted as abandoned.
         let owed_on = request.take_owed();
         xprt.data()
             .link

@@ -350,10 +350,11 @@ impl Connection {
         self.last_end.write_once(Jiffies::now().count());
     }
 
-    /// Returns the time since the peer last showed a sign of life: a message from it, or the
-    /// completion of a message to it. On iWARP a completion does not prove that the peer is alive.
-    /// It counts here nevertheless, because the keepalive relies on TCP to detect a dead peer once
-    /// TCP has accepted the data.
+    /// Returns the time since the last sign of life of the peer. A sign of life is a message from
+    /// the peer, or the completion of a message to the peer.
+    ///
+    /// On iWARP a completion does not prove that the peer is alive. It counts here nevertheless,
+    /// because TCP detects a dead peer after TCP has accepted the data.
     pub(crate) fn silence(&self) -> Jiffies {
         let ended = Jiffies::since(self.last_end.read_once());
         Jiffies(ended.count().min(self.unheard().count()))

@@ -231,9 +231,13 @@ impl Tally {
         self.invalidated_unannounced += other.invalidated_unannounced;
     }
 
-    /// Returns seven counts. The first three count the segments in Read, Write and Reply chunks.
-    /// The other four count the bytes that were offered for results, placed by the server, copied
-    /// into sent messages, and copied out of received messages.
+    /// Returns seven counts:
+    ///
+    /// - the number of segments in Read chunks, in Write chunks and in Reply chunks (three counts),
+    /// - the bytes that were offered for results,
+    /// - the bytes that the server placed,
+    /// - the bytes that were copied into sent messages,
+    /// - the bytes that were copied out of received messages.
     pub(crate) fn columns(&self) -> [u64; 7] {
         [
             self.read_segments,
@@ -246,10 +250,12 @@ impl Tally {
         ]
     }
 
-    /// Returns two counts of regions that the server invalidated. The first count is for regions
-    /// that were invalidated after both peers had announced support ([`Counter::Reminv`]). The
-    /// second count is for regions that were invalidated although the server had not announced
-    /// support ([`Counter::ReminvUnannounced`]).
+    /// Returns two counts of regions that the server invalidated:
+    ///
+    /// - regions that were invalidated after both peers had announced support
+    ///   ([`Counter::Reminv`]),
+    /// - regions that were invalidated although not both peers had announced support
+    ///   ([`Counter::ReminvUnannounced`]).
     pub(crate) fn invalidations(&self) -> (u64, u64) {
         (self.invalidated, self.invalidated_unannounced)
     }

@@ -5,6 +5,7 @@
 /// The type parameter with which this driver uses sunrpc's generic types: `Xprt<Rdma>`,
 /// `Pinned<Rdma>`, `Lease<Rdma>`.
 ///
-/// Every module can name this type. The module [`client`](crate::client), which depends on all
-/// other modules, implements `Transport` for this type and defines the data of a transport.
+/// The type has a module of its own, so that every other module can name it. The module
+/// [`client`](crate::client) implements `Transport` for this type and defines the data of a
+/// transport. That module depends on all other modules.
 pub(crate) struct Rdma;

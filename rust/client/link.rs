@@ -19,8 +19,8 @@
 //! 5. The completion queue, the rings, the registration for the device's events, the protection
 //!    domain and the identifier of the connection manager are destroyed.
 //!
-//! If rails are configured, only the end of the transport waits for the last two steps, because the
-//! device of a dead rail may take seconds for them.
+//! If rails are configured, calls do not wait for the last two steps, because the device of a dead
+//! rail may take seconds for them. Only the end of the transport waits for these steps.
 //!
 //! During these steps, senders find the send queue closed, and return their mapped regions to the
 //! pool.
@@ -278,11 +278,13 @@ impl Link {
         self.region_pages.read_once()
     }
 
-    /// Returns the maximum length in bytes of an inline message that a new connection sends, and of
-    /// an inline message that it receives. These lengths never shrink, because an NFSv4.1 session
-    /// relies on the maximum callback size of its first connection. If version 2 is allowed, a
-    /// Receive is large enough for any message that version 2 allows a server to send. Attempts run
-    /// one after the other, so there is no race.
+    /// Returns two maximum lengths of an inline message on a new connection, in bytes: of a message
+    /// that this host sends, and of a message that this host receives.
+    ///
+    /// These lengths never shrink, because an NFSv4.1 session relies on the maximum callback size
+    /// of its first connection. If version 2 is allowed, a Receive is large enough for any message
+    /// that version 2 allows a server to send. Only one attempt runs at a time, so this function
+    /// needs no lock.
     fn inline_sizes(&self) -> (u32, u32) {
         let grown = |kept: &Atomic<u32>, wanted: u32| {
             let size = wanted.max(kept.load(Relaxed));

@@ -8,14 +8,18 @@
 //! the worker. At other times, a thread that has an event reports the event directly to the state
 //! machine ([`Machine::react`]).
 //!
-//! The end of a connection has two halves. In the first half, [`Machine::end`] revokes the server's
-//! access to the connection and to the memory of all its calls. This needs no lock of the RPC
-//! client, so any task may wait for the first half, whatever locks the task holds. The second half
-//! concerns the RPC client and needs the send lock: the RPC client drops its references, so that
-//! nothing of the old connection remains for the next connection. When the state machine wants to
-//! end the connection, it requests both halves: a work item for the first, and
-//! [`Xprt::force_disconnect`] for the second. The second half begins with the work of the first
-//! half if that work is not done yet.
+//! The end of a connection has two halves:
+//!
+//! 1. [`Machine::end`] revokes the server's access to the connection and to the memory of all its
+//!    calls. This needs no lock of the RPC client. So any task may wait for the first half,
+//!    whatever locks the task holds.
+//! 2. The RPC client drops its references to the connection, so that nothing of it remains for the
+//!    next connection. This needs the send lock.
+//!
+//! When the state machine wants to end the connection, it requests both halves. For the first half
+//! it queues a work item, and for the second half it calls [`Xprt::force_disconnect`]. If the work
+//! item has not run when the second half begins, the second half does the work of the first half,
+//! too.
 //!
 //! After the first half, the server can access nothing of the connection. A device may take seconds
 //! to destroy the remaining objects of the connection. A call that can be sent over another rail
@@ -109,8 +113,8 @@ pub(crate) enum Todo {
 }
 
 impl Todo {
-    /// Does nothing. Only a tick or the timeout of a call can give the reporting thread work to do.
-    /// The caller has reported an event of another type, so this value is [`Todo::Nothing`].
+    /// Does nothing. The caller knows that this value is [`Todo::Nothing`], because only two events
+    /// leave work to the caller: a tick, and the timeout of a call.
     pub(crate) fn expect_nothing(self) {}
 }
 
@@ -162,9 +166,10 @@ impl<C: Established> Machine<C> {
         )
     }
 
-    /// Reports an event to the state machine: through the mailbox while a worker runs, otherwise
-    /// directly. In the second case this function also carries out the resulting actions. Does not
-    /// sleep.
+    /// Reports an event to the state machine. Does not sleep.
+    ///
+    /// While a worker runs, the event only goes to the worker's mailbox. At other times this
+    /// function handles the event, and carries out the resulting actions.
     pub(crate) fn react(self: &Arc<Self>, xprt: &Xprt<Rdma>, event: Event) -> Todo {
         let handed_in = self.mailbox.lock().deliver(event, now());
         match handed_in {
@@ -191,9 +196,9 @@ impl<C: Established> Machine<C> {
         todo
     }
 
-    /// Requests both halves of the end of a connection, which the module's documentation describes:
-    /// queues a work item for [`Machine::end`], and requests a disconnect from the RPC client. Does
-    /// not sleep.
+    /// Requests both halves of a connection's end (see the module's documentation). For the first
+    /// half, queues a work item that calls [`Machine::end`]. For the second half, requests a
+    /// disconnect from the RPC client. Does not sleep.
     pub(crate) fn order_end(self: &Arc<Self>, xprt: &Xprt<Rdma>, epoch: Epoch, cause: Cause) {
         trace::disconnected(xprt.id(), epoch.raw(), cause.name());
         // The lock is held from the check until both requests are made. Otherwise another thread
@@ -215,9 +220,9 @@ impl<C: Established> Machine<C> {
         drop(old);
     }
 
-    /// Ends the connection if `is_meant` returns true for the connection's number, or waits until
-    /// another thread has ended the connection. Also destroys the remaining objects of the previous
-    /// connection. May sleep.
+    /// Ends the connection if `is_meant` returns true for the connection's number. If another
+    /// thread is ending the connection, waits until the connection has ended. If objects of an
+    /// earlier connection remain, destroys them as well. May sleep.
     pub(crate) fn end(self: &Arc<Self>, is_meant: impl FnOnce(Epoch) -> bool) {
         let mut owner = self.owner.lock();
         if let Some(mut connection) = owner.take_if(|connection| is_meant(connection.epoch())) {

@@ -96,10 +96,12 @@ impl Shared {
         f(&mut self.rails.lock())
     }
 
-    /// Returns whether the rails must be enumerated now. Returns true if the rails were last
-    /// enumerated at least `age` ago, or if the administrator's tables have changed since then. In
-    /// this case also records the present time and `changes`, the change counter of the tables.
-    /// `Relaxed` is enough, because it does no harm if two callers both receive true.
+    /// Returns true if the rails must be enumerated now. This is the case if they were last
+    /// enumerated at least `age` ago, or if the administrator's tables have changed since then.
+    ///
+    /// `changes` is the present value of the tables' change counter. If the result is true, this
+    /// function records `changes` and the present time. `Relaxed` is enough, because it does no
+    /// harm if two callers both receive true.
     pub(crate) fn shall_look(&self, changes: u32, age: Millis) -> bool {
         let now = now().as_millis().max(1);
         let last = self.looked.load(Relaxed);

@@ -78,11 +78,12 @@ module! {
 }
 
 struct XprtRdma {
-    // This field removes files of debugfs. It is dropped before `_class`, which owns the directory
-    // that contains these files.
+    // Dropping this field removes files of debugfs. The field is dropped before `_class`, which
+    // owns the directory that contains these files.
     _files: Option<observe::debugfs::Global>,
-    // This field removes files of sysctls. It is dropped before `_class`: as soon as the class is
-    // gone, the in-tree module may be loaded, and it creates files of the same names.
+    // Dropping this field removes the files of sysctls. The field is dropped before `_class`.
+    // Otherwise the in-tree module could be loaded while the files still exist, and it creates
+    // files of the same names.
     _sysctls: Option<sysctl::Table>,
     _class: Registration<driver::Rdma>,
 }
@@ -124,8 +125,8 @@ impl kernel::Module for XprtRdma {
             // LOG: Memory was short, or another module has registered files with the same names.
             pr_warn!("no files in /proc/sys/sunrpc; the parameters hold\n");
         }
-        // No step after the registration may fail: a mount may already use the class, and if the
-        // initialization failed, the kernel would free the module even if it is in use.
+        // No step after the registration may fail. If the initialization failed, the kernel would
+        // free the module, although a mount may already use the class.
         let files = observe::debugfs::global(class.common());
         if files.is_err() {
             // LOG: Memory was short when the module was loaded.

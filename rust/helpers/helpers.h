@@ -162,8 +162,9 @@ void xprtrdma_release_settings(struct net *net);
 unsigned int xprtrdma_settings_changes(struct net *net);
 
 /*
- * Bitmaps of at least one bit. A bit that is set is free: threads take free
- * bits and put them back. A put, and a take that succeeds, are full barriers.
+ * Bitmaps of at least one bit. A set bit is free. A thread takes a free bit,
+ * and puts it back later. Each put is a full barrier, and so is each take that
+ * succeeds.
  */
 unsigned long xprtrdma_take_bit(unsigned long *bits, unsigned long count);
 bool xprtrdma_take_this_bit(unsigned long *bits, unsigned long bit);

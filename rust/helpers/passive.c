@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Wrappers of static inlines, for the modules that accept connections and
- * transfer pages of their own. This file makes no policy decisions.
+ * Wrappers of the kernel's static inline functions, for the modules that accept
+ * connections and transfer their own pages. This file makes no policy
+ * decisions.
  */
 #include <linux/dma-mapping.h>
 #include <linux/mm.h>

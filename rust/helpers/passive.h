@@ -26,21 +26,26 @@ struct xprtrdma_bytes {
 };
 
 /*
- * Maps bytes in order, beginning with the first byte. All bytes must be inside
- * the pages. There must be at least one byte, and `longest` and `most` must not
- * be 0. Each piece is physically contiguous, and has at most `longest` bytes.
- * Stops after `most` pieces, after `longest` bytes if the device uses the
- * kernel's addresses, or if a piece cannot be mapped. Writes an element for
- * each piece to `sges`, and returns the number of elements. Removes the mapped
- * bytes from `bytes`.
+ * Maps the bytes in order, piece by piece. A piece is physically contiguous, and
+ * has at most `longest` bytes. Writes an element for each piece to `sges`, and
+ * returns the number of elements. Removes the mapped bytes from `bytes`.
+ *
+ * Stops when one of these is true:
+ * - All bytes are mapped.
+ * - `most` pieces are mapped.
+ * - The next piece cannot be mapped.
+ * - `longest` bytes are mapped, and the device uses the kernel's addresses.
+ *
+ * All bytes must be inside the pages. There must be at least one byte, and
+ * `longest` and `most` must not be 0.
  */
 unsigned int xprtrdma_dma_map(struct ib_pd *pd, struct xprtrdma_bytes *bytes,
 			      size_t longest, unsigned int dir,
 			      struct ib_sge *sges, unsigned int most);
 /*
- * Maps `len` bytes that are physically contiguous and begin at byte `offset` of
- * the page. Writes an element for these bytes. Returns false if they cannot be
- * mapped.
+ * Maps `len` bytes that are physically contiguous. The first byte has the offset
+ * `offset` in the page. Writes the element for the bytes to `sge`. Returns false
+ * if the bytes cannot be mapped.
  */
 bool xprtrdma_dma_map_piece(struct ib_pd *pd, struct page *page, size_t offset,
 			    size_t len, unsigned int dir, struct ib_sge *sge);

@@ -156,9 +156,9 @@ unsigned long rdsrdma_max_recv_allocation(void)
 static LIST_HEAD(nodes);
 /*
  * No interrupt handler takes this lock, so the holder of the lock need not
- * disable interrupts while it walks the list of nodes. Some callers have
- * disabled interrupts already: RDS does so when it frees a connection that was
- * created twice.
+ * disable interrupts. Interrupts may be disabled already when the lock is
+ * taken: RDS has disabled them when it frees a connection that was created
+ * twice.
  */
 static DEFINE_SPINLOCK(nodes_lock);
 

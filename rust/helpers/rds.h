@@ -17,8 +17,8 @@ int rdsrdma_register_sysctls(void);
 void rdsrdma_unregister_sysctls(void);
 int rdsrdma_flow_control(void);
 /*
- * Maximum amount of received data that wait until programs read them. The data
- * of all peers are added up. The unit is 4 KiB.
+ * Maximum amount of received data that no program has read yet. The data of all
+ * peers are added up. The unit is 4 KiB.
  */
 unsigned long rdsrdma_max_recv_allocation(void);
 
@@ -88,9 +88,12 @@ struct rdsrdma_count {
 };
 
 /*
- * Counts the connections that any peer has requested, and the connections that
- * the peer with address "faddr" has requested. Also returns whether a
- * connection with these addresses and this type of service exists.
+ * Writes three results to "to":
+ * - all: the number of connections that any peer has requested
+ * - of_peer: the number of connections that the peer with address "faddr" has
+ *   requested
+ * - known: whether a connection with these addresses and this type of service
+ *   exists
  */
 void rdsrdma_count_nodes(const struct in6_addr *laddr,
 			 const struct in6_addr *faddr, u8 tos,
@@ -108,8 +111,8 @@ int rdsrdma_state(struct rds_connection *conn);
 /* Returns true if the peer's address belongs to this host. */
 bool rdsrdma_is_loopback(struct rds_connection *conn);
 /*
- * Marks a connection as connecting. Returns false if it was not down. Takes
- * the lock that the connection manager's handlers hold. May sleep.
+ * Marks a connection as connecting. Returns false if the connection was not
+ * down. Takes the lock that the connection manager's handlers hold. May sleep.
  */
 bool rdsrdma_begin_connecting(struct rds_connection *conn);
 void rdsrdma_wake_sender(struct rds_connection *conn);
@@ -140,9 +143,9 @@ size_t rdsrdma_copy_from_op(struct rds_message *rm, size_t at, void *to,
 size_t rdsrdma_copy_to_op(struct rds_message *rm, size_t at, const void *from,
 			  size_t len);
 /*
- * Reports this status to the socket of the message now, if the program has
- * asked for a report. A program that has asked only for reports of failures
- * gets a report if the status is a failure.
+ * Reports this status to the message's socket now. Does nothing if the program
+ * has not asked for a report. If the program has asked only for reports of
+ * failures, it gets a report only of a failure.
  */
 void rdsrdma_tell(struct rds_message *rm, int status);
 /* Sets the status that the socket receives when the message is dropped. */

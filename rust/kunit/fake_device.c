@@ -65,9 +65,10 @@ struct fake_cq {
 	u32 count;
 	bool armed;
 	/*
-	 * If has_late is set, the completion "late" is added to the queue after
-	 * the next poll. From then on mute is set, until the driver requests an
-	 * event. That request does not report the missed completion.
+	 * If has_late is set, the next poll that returns completions then adds
+	 * the completion "late" to the queue, and sets mute. If mute is set, the
+	 * driver's next request for an event reports no missed completion, and
+	 * clears mute.
 	 */
 	struct ib_wc late;
 	bool has_late;
@@ -400,8 +401,8 @@ static int map_sg_return(struct kretprobe_instance *ri, struct pt_regs *regs)
 }
 
 /*
- * The driver's tests set these parameters to make the mapping of memory fail:
- * the devices that the tests use map any memory.
+ * The driver's tests set these parameters to make the mapping of memory fail.
+ * Without them, the devices that the tests use map any memory.
  */
 static bool fake_unmapped;
 module_param_named(unmapped, fake_unmapped, bool, 0644);
@@ -1316,8 +1317,8 @@ static void *device_memory(u64 addr)
 
 /*
  * Executes the invalidation that a message requests. Returns false if the
- * device refuses it. Like siw, a device that never refuses ignores the variable
- * byte of the key when it looks up the region.
+ * device refuses it. The region is looked up by the key without the variable
+ * byte. A device that never refuses, like siw, does not check this byte at all.
  */
 static bool invalidate(u32 key)
 {

@@ -87,8 +87,9 @@ void fake_census(struct fake_census *census);
  */
 void fake_short_maps(bool on);
 /*
- * Sets the driver id that the device reports, and whether the device refuses a
- * received message if the key that it invalidates belongs to no valid region.
+ * Sets the driver id that the device reports. If `refuses` is true, the device
+ * refuses a received message that invalidates a key which belongs to no valid
+ * region.
  */
 void fake_invalidations(enum rdma_driver_id driver, bool refuses);
 
@@ -112,15 +113,16 @@ u32 fake_breaches(void);
 u32 fake_completions(void);
 
 /*
- * Resets the device before each test. The device then has its default limits,
- * and no limit on the length of a list entry. It has bounce buffers if the module
- * parameter "bounce" is set and the kernel forces bounce buffers on all
- * devices.
+ * Resets the device before each test. The device then has its default limits.
+ * The DMA layer does not limit the length of a list entry. The device has
+ * bounce buffers if the module parameter "bounce" is set and the kernel forces
+ * bounce buffers on all devices.
  */
 void fake_begin(void);
 /*
- * Sets whether the device accesses memory by the kernel's addresses, until the
- * next test begins. Must not be called while memory is mapped for the device.
+ * Sets whether the device uses the kernel's addresses to access memory. The
+ * setting lasts until the next test begins. Must not be called while memory is
+ * mapped for the device.
  */
 void fake_virtual_addresses(bool on);
 /* Sets the DMA layer's maximum length of a list entry, in bytes. */
@@ -134,8 +136,9 @@ u32 fake_longest_entry(void);
 void fake_get_page(struct page *page);
 
 /*
- * The operation that the device refuses, like a device that is being removed.
- * If draining a queue needs this operation, the drain fails without waiting.
+ * The operation that the device refuses, to simulate a device that is being
+ * removed. If draining a queue needs this operation, the drain fails without
+ * waiting.
  */
 enum fake_death {
 	FAKE_LIVES,
@@ -176,15 +179,16 @@ u32 fake_complete(struct ib_qp *qp, u32 count, u32 status);
 
 /*
  * Begins the work requests of the send queue in order, without waiting for the
- * peer's acknowledgements; returns how many began. Stops at a local
- * invalidation that is not the oldest work request. Registrations are executed.
- * A registration or a local invalidation completes if it is the oldest work
- * request.
+ * peer's acknowledgements. Stops at a local invalidation that is not the oldest
+ * work request. Registrations are executed. A registration or a local
+ * invalidation completes only if it is the oldest work request. Returns the
+ * number of work requests that this call has begun.
  */
 u32 fake_run_ahead(struct ib_qp *qp);
 /*
- * Simulates late acknowledgements from the peer: all work requests that have
- * begun and have not completed are executed again; returns how many.
+ * Simulates late acknowledgements from the peer. All work requests that have
+ * begun but have not completed are executed again. Returns the number of these
+ * work requests.
  */
 u32 fake_send_again(struct ib_qp *qp);
 /* Simulates a packet that could not be sent. */

@@ -41,8 +41,10 @@
 //! # At once or later
 //!
 //! Every user of the mount waits while there is no connection. Yet attempts are delayed, for two
-//! reasons: a delay reduces the load on a peer that cannot keep connections, and it spreads the
-//! reconnects of the clients after a server restart.
+//! reasons:
+//!
+//! * A delay reduces the load on a peer that cannot keep connections.
+//! * A delay spreads the reconnects of the clients after a server restart.
 //!
 //! | The connection                                  | Next attempt                            |
 //! |-------------------------------------------------|-----------------------------------------|
@@ -54,17 +56,23 @@
 //! | had carried a reply                             | after the first delay of the back-off   |
 //! | never carried a reply                           | after the back-off, which keeps growing |
 //!
-//! A peer that ends a young connection has a reason to do so, and a delay of half a second costs
-//! little. For example, knfsd accepts connections on a device that is being removed. The removal
-//! then waits for these connections for ever.
+//! If the peer ends a young connection, the next attempt is delayed. The peer has a reason to end
+//! the connection, and a delay of half a second costs little. For example, knfsd accepts
+//! connections on a device that is being removed. The removal then waits for these connections for
+//! ever.
 //!
-//! Three actions of this host end connections: it retransmits a call; it sends a call that leaves
-//! the number of credits unknown; or it revokes memory, because the process that made the call was
-//! killed, and the server then writes to that memory. In this last case the server sees a refused
-//! write, and this host sees a flushed queue pair or the peer's disconnect. Only the time
-//! distinguishes this case from a failure of the peer: a loss within five seconds after memory was
-//! revoked counts as a consequence of the revocation ([`Cause::GivenUpCall`]). A server cannot use
-//! this rule to drop connections at will, because each such loss needs a user who kills a process.
+//! Three actions of this host end connections:
+//!
+//! * It retransmits a call.
+//! * It sends a call that leaves the number of credits unknown.
+//! * It revokes the memory of a call whose process was killed, and the server then writes to that
+//!   memory.
+//!
+//! In the last case the server sees a refused write, and this host sees a flushed queue pair or the
+//! peer's disconnect. This looks like a failure of the peer. So only the time decides: a loss
+//! within five seconds after memory was revoked counts as a consequence of the revocation
+//! ([`Cause::GivenUpCall`]). A server cannot use this rule to drop connections at will, because
+//! each such loss needs a user who kills a process.
 
 mod action;
 mod api;

@@ -127,8 +127,8 @@ counters! {
     DupReply = "dup_reply",
     /// Chunk lists that cannot belong to the request; dropped.
     BadChunk = "bad_chunk",
-    /// A payload that is neither an RPC call nor an RPC reply; dropped, or the request fails with
-    /// `EIO` if the payload was in a Reply chunk.
+    /// A payload that is neither an RPC call nor an RPC reply. If the payload was in a Reply chunk,
+    /// the request fails with `EIO`. Otherwise the message is dropped.
     BadPayload = "bad_payload",
     /// A message too short for an RPC message, or a callback that is too long; dropped.
     BadPayloadLen = "bad_payload_len",
@@ -156,8 +156,8 @@ counters! {
     WlistMissing = "wlist_missing",
     /// The server did not return a Reply chunk that it did not use. Harmless.
     RchunkMissing = "rchunk_missing",
-    /// A segment that the server returned has another handle or offset than the offered segment;
-    /// the difference is ignored, or the reply is dropped with `strict=1`.
+    /// A segment that the server returned has another handle or offset than the offered segment.
+    /// With `strict=1` the reply is dropped. Otherwise the difference is ignored.
     SegMismatch = "seg_mismatch",
     /// Data that belongs in a chunk arrived inline, or data that belongs inline arrived in a chunk;
     /// the request failed with `EIO`.
@@ -171,8 +171,8 @@ counters! {
     /// request, or the message was dropped. Each such message ends the connection. After the third
     /// such message, the server is no longer asked to invalidate regions.
     ReminvWrong = "reminv_wrong",
-    /// Regions that this host invalidated, because the server did not invalidate them, or because
-    /// the reply did not prove that the server had done so. Not a fault.
+    /// Regions that this host invalidated itself. The server did not invalidate these regions, or
+    /// its reply did not prove the invalidation. Not a fault.
     LocalInv = "local_inv",
     /// Connections that were lost because the device (rxe) executed a registration twice. After
     /// the first loss a fence prevents this on the device.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Time in the protocol core, in milliseconds. The caller passes the present time.
+//! Time in the protocol core, in milliseconds.
 //!
-//! The core has no clock. [`Time`] is a point on the caller's monotonic clock; [`Millis`] is a
-//! span. All arithmetic saturates. So a clock that steps backwards, or a huge span that an
-//! administrator sets, may move a deadline, but no deadline wraps around.
+//! The core has no clock: the caller passes the present time. [`Time`] is a point on the caller's
+//! monotonic clock; [`Millis`] is a span.
+//!
+//! All arithmetic saturates. If the clock steps backwards, or an administrator sets a huge span, a
+//! deadline may move, but no deadline wraps around.
 
 /// A point on the caller's monotonic clock, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

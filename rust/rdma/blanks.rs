@@ -70,7 +70,7 @@ impl Blanks {
 
     /// Returns one of the kept transfers, which the caller must drop. Returns `None` if no transfer
     /// is kept, or if a transfer was taken for use since the last call of this method. The caller
-    /// repeats the call until it returns `None`.
+    /// calls this method repeatedly until the result is `None`.
     pub fn trim(&mut self) -> Option<Blank> {
         match core::mem::take(&mut self.used) {
             true => None,

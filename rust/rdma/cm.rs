@@ -90,8 +90,8 @@ pub enum CmEvent<'a> {
 /// Receives the events of one [`CmId`].
 ///
 /// Called in process context on a work queue of the connection manager, with the id's handler mutex
-/// held. The handler may sleep. It must not wait for anything that itself waits until the id is
-/// destroyed.
+/// held. The handler may sleep. It must not wait, directly or indirectly, until the id is
+/// destroyed: the destruction waits for the handler.
 pub trait CmHandler: Send + Sync {
     /// Handles one event.
     fn event(&self, event: CmEvent<'_>);
@@ -184,8 +184,9 @@ pub struct CmId {
 // SAFETY: Any thread may use an id.
 unsafe impl Send for CmId {}
 // SAFETY: The lock `calls` serialises binding, the start of address resolution, connecting and
-// disconnecting. For all other calls, the CM checks the id's state under a lock of its own. No
-// other field is read before it has its final value.
+// disconnecting. For all other calls, the CM checks the id's state under a lock of its own. Fields
+// of the id are read only after they have their final values. The only exception is the source
+// address on iWARP (see `local_addr`).
 unsafe impl Sync for CmId {}
 
 impl CmId {
@@ -241,7 +242,8 @@ impl CmId {
             // that it names; the callee copies it.
             to_result(unsafe { bindings::rdma_bind_addr(self.as_raw(), addr.cast_mut()) })
         })?;
-        // A wildcard address or a loopback address does not select a device.
+        // This function fails for a wildcard address and for a loopback address, because these
+        // addresses do not select a device.
         // SAFETY: `id` is valid. The CM changes the field `device` when address resolution starts.
         // It cannot start now, because `calls` is held.
         if unsafe { (*self.as_raw()).device.is_null() } {
@@ -396,8 +398,7 @@ unsafe extern "C" fn cm_event(
         context.resolved.store(true, Release);
     }
     context.handler.event(event);
-    // If a handler returns zero, the CM does not destroy the id. If it returned another value, the
-    // CM would destroy the id.
+    // The CM would destroy the id if this handler returned a value other than zero.
     0
 }
 

@@ -7,15 +7,19 @@
 //! ([`Cq::busy_poll`]). The device's event handler then wakes that thread directly, without a
 //! worker.
 //!
-//! The thread and the work item never handle completions at the same time. The thread first
-//! announces itself. If the work item is then queued or running, the thread leaves the polling to
-//! it. A work item that is queued later passes its event to the polling thread, if there is one
-//! ([`events`]). So no event is lost. While the thread polls, it needs no event. Before it sleeps
-//! or leaves, it requests the next event, and checks whether a completion has arrived since its
-//! last poll. A device may also report an event that was not requested: a dead device reports one
-//! such event for each queue. Such an event changes the thread's state ([`poller`]). Then the
-//! thread queues the work item when it leaves. The drain of a queue pair relies on the work item
-//! being queued in this case.
+//! The thread and the work item never handle completions at the same time:
+//!
+//! - The thread first announces that it polls. If the work item is then queued or running, the
+//!   thread leaves the completions to the work item.
+//! - A work item that is queued later passes its event to the polling thread, if there is one
+//!   ([`events`]). So no event is lost.
+//!
+//! While the thread polls, it needs no event. Before it sleeps or leaves, it requests the next
+//! event, and checks whether a completion has arrived since its last poll.
+//!
+//! A device may also report an event that was not requested: a dead device reports one such event
+//! for each queue. Such an event changes the thread's state ([`poller`]), so the thread queues the
+//! work item when it leaves. The drain of a queue pair relies on this work item.
 
 // In a kernel with patch 0002 (`Documentation/upstream`), ib_core passes events to the polling
 // thread. For such a kernel `cq/claim.rs` is the module `events`.
@@ -59,9 +63,10 @@ const BUDGET: c_int = 64;
 /// # Invariants
 ///
 /// - `raw` is valid. Its context is this object, which does not move.
-/// - The work item polls `raw` if `poller` was `NOBODY` or `STOPPED` when the item began to run. In
-///   the states `POLLS*`, one thread polls `raw`: the thread that changed `poller` from `NOBODY`,
-///   and then found that the work item was neither queued nor running.
+/// - If `poller` was `NOBODY` or `STOPPED` when the work item began to run, the work item polls
+///   `raw`.
+/// - In the states `POLLS*`, one thread polls `raw`. This thread has changed `poller` from
+///   `NOBODY`. After that it found that the work item was neither queued nor running.
 /// - The work queue that `raw` uses outlives `raw`.
 pub(crate) struct Cq {
     raw: NonNull<bindings::ib_cq>,
@@ -141,17 +146,17 @@ impl Cq {
     /// Handles completions in the calling thread until `is_over` returns true. Handles none if
     /// `may` returns false. Must not be called by a handler. May sleep; the closures must not.
     ///
-    /// Only a completion, or a thread that then calls [`Cq::stop_polling`], may make `is_over`
-    /// true. Nothing else makes the polling thread call `is_over` again.
+    /// The polling thread calls `is_over` again only after a completion or after
+    /// [`Cq::stop_polling`]. So only a completion, or a thread that then calls
+    /// [`Cq::stop_polling`], may make `is_over` true.
     #[inline]
     pub(crate) fn busy_poll(
         &self,
         may: impl FnOnce() -> bool,
         is_over: impl Fn() -> bool,
     ) -> PollOutcome {
-        // ORDERING: Because of the full barrier in `change`, the checks of `may`, `closed` and the
-        // work item come after this change of the state: see `stop_polling`, `close` and
-        // [`events`].
+        // ORDERING: `change` is a full barrier. So `may`, `closed` and the work item are checked
+        // after this change of the state: see `stop_polling`, `close` and [`events`].
         if !self.change(poller::NOBODY, poller::WAITS) {
             return PollOutcome::Left;
         }
@@ -240,9 +245,9 @@ impl Cq {
         let left = 'events: loop {
             self.sleep();
             if !self.change(poller::CALLED, poller::POLLS) {
-                // A signal is pending, the thread has to freeze, or another thread stopped this
-                // thread. If an event arrived before the stop, the thread that stopped this thread
-                // has queued the work item, so the event is not lost.
+                // The state is not `CALLED`: a signal is pending, this thread has to freeze, or it
+                // was stopped by another thread. If an event arrived before the stop, the other
+                // thread has queued the work item. So the event is not lost.
                 break match self.poller.read_once() {
                     poller::STOPPED => poller::STOPPED,
                     _ => poller::WAITS,
@@ -313,16 +318,16 @@ impl Cq {
         }
     }
 
-    /// Passes an event to the polling thread. Returns whether a thread handles the event; if not,
-    /// the work item must handle it.
+    /// Passes an event to the polling thread. Returns true if a polling thread handles the event,
+    /// and false if the work item must handle it.
     #[inline]
     fn call(&self) -> bool {
         let was = self.advance(|is| match is {
             poller::WAITS => Some(poller::CALLED),
             poller::POLLS => Some(poller::POLLS_CALLED),
-            // ORDERING: The old state is written again, because the write is a full barrier. So a
-            // polling thread sees the completion or leaves it to the work item. If no thread polls,
-            // the caller sees the effects of the last polling thread.
+            // ORDERING: The state is written although it stays the same, because the write is a
+            // full barrier. So a polling thread sees the completion, or leaves it to the work item.
+            // If no thread polls, the caller sees the effects of the last polling thread.
             other => Some(other),
         });
         if was == poller::WAITS {
@@ -336,8 +341,8 @@ impl Cq {
     ///
     /// ORDERING: Before this call, the caller wrote the value that makes `may` false. This function
     /// executes a barrier, and then reads the thread's state. A thread that begins to poll writes
-    /// its state, and calls `may` after a barrier. So this call finds the thread, or `may` tells it
-    /// to stop.
+    /// its state, executes a barrier, and then calls `may`. So either this function finds the
+    /// thread, or `may` returns false to the thread.
     #[inline]
     pub(crate) fn stop_polling(&self) {
         // SAFETY: A memory barrier has no requirements.
@@ -378,10 +383,10 @@ impl Cq {
     /// device does not change the queue pair's state or refuses the drain's work request.
     pub(crate) fn stop(&self) {
         self.stop_item();
-        // If a thread handled completions when the queue was closed, the state is `POLLS_STOPPED`
-        // until that thread leaves. In the state `STOPPED` there is nothing to wait for, because
-        // the polling thread had not yet begun to handle completions, and will handle none. A
-        // thread that begins to poll later handles none either.
+        // The state is `POLLS_STOPPED` if a thread was handling completions when the queue was
+        // closed, and has not left yet. In the state `STOPPED` the polling thread had not yet begun
+        // to handle completions, and will handle none. A thread that begins to poll later handles
+        // none either.
         // SAFETY: The pointer is valid as long as `self`, and the caller may sleep.
         unsafe { bindings::xprtrdma_wait_other(self.poller_ptr(), poller::POLLS_STOPPED as c_int) };
     }

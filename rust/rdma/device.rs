@@ -16,19 +16,20 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Drivers whose devices are not trusted when they report that a message invalidated a region. The
-/// list below gives the reason for each.
+/// Drivers whose devices are not trusted when they report that a message invalidated a region.
 ///
-/// A message that reports an invalidation proves that the peer cannot access the region any more if
-/// two conditions hold. First, the message repeats a value that this host sent with the region's
-/// handle (see [`Echo`](crate::mr::Echo)). Second, the device keeps three promises:
+/// Such a report proves that the peer can no longer access the region if two conditions hold.
+/// First, the message repeats a value that this host sent with the region's handle (see
+/// [`Echo`](crate::mr::Echo)). Second, the device keeps three promises:
 ///
 /// 1. The device executes the work requests of a send queue in order: when a Send leaves, the
 ///    device has executed the registrations that were posted before that Send.
 /// 2. A completion with `IB_WC_WITH_INVALIDATE` means that the region with this key was invalidated
-///    when the message arrived, and that only a registration posted later makes the key valid
-///    again.
-/// 3. An access to the region that the peer began earlier has ended before that completion.
+///    when the message arrived. Only a registration that is posted later makes the key valid again.
+/// 3. If the peer began an access to the region earlier, the access has ended before that
+///    completion.
+///
+/// Two drivers are not trusted:
 ///
 /// * **siw** (tested): the data of an RDMA Read may still be leaving when a message arrives.
 ///   `siw_check_sgl_tx` checks the key only when the data begin to leave. After that `siw_tx_hdt`
@@ -41,9 +42,9 @@ use xprtrdma_bindings as bindings;
 ///   execute registrations again, as rxe does. But the precautions at [`EXECUTE_AGAIN`] are taken
 ///   only for rxe.
 ///
-/// All other drivers are trusted. The list below says what their source shows about the first two
-/// promises ("read"), and what was tested. The third promise depends on the adapters, so the source
-/// of their drivers does not show whether the third promise is kept.
+/// All other drivers are trusted. The list below says what is known about the first two promises,
+/// from the driver's source ("read") or also from tests ("tested"). The third promise depends on
+/// the adapter, so the driver's source does not show whether it is kept.
 ///
 /// * **rxe** (tested): `rxe_requester` takes one work request at a time, and `rxe_invalidate_mr`
 ///   invalidates the region. When rxe repeats work requests, it executes registrations again. The
@@ -52,8 +53,8 @@ use xprtrdma_bindings as bindings;
 /// * **mlx5** (read): in `mlx5_ib_post_send`, a work request after a registration has the fence
 ///   that the firmware requires. An invalidation is reported by the completion code
 ///   `MLX5_CQE_RESP_SEND_INV`.
-/// * **mlx4** (read): `MLX4_WQE_CTRL_STRONG_ORDER` keeps the order. An invalidation is reported
-///   by the opcode `MLX4_RECV_OPCODE_SEND_INVAL`.
+/// * **mlx4** (read): `MLX4_WQE_CTRL_STRONG_ORDER` keeps the order. An invalidation is reported by
+///   the opcode `MLX4_RECV_OPCODE_SEND_INVAL`.
 /// * **bnxt_re, irdma, erdma, hns, qedr, ionic, cxgb4, ocrdma** (read): one queue contains the
 ///   registrations and the Sends, and the adapter keeps their order. The completion reports an
 ///   invalidation by a flag or an opcode, and contains the key.
@@ -82,20 +83,28 @@ pub(crate) unsafe fn is_distrusted(dev: NonNull<bindings::ib_device>) -> bool {
 /// acknowledged.
 ///
 /// If a registration is executed again after its key was invalidated, the key becomes valid again,
-/// with the rights of that registration. On such a device three precautions are needed. A revoked
-/// region covers no bytes (`Inner::cover_nothing`). A region is mapped for one type of access only
-/// ([`IdleMr::allows`](crate::mr::IdleMr::allows)). A region is not deregistered while a send queue
-/// may still contain its registration. If a registration is executed again while its region is
-/// valid, the registration fails, and the queue pair fails too: see [`Repetitions`].
+/// with the rights of that registration. So three precautions are needed on such a device:
 ///
-/// * **rxe**: `req_retry` (`rxe_req.c`) starts at the oldest work request that was not
-///   acknowledged. `rxe_requester` executes all work requests from there on in any state, including
-///   those that are just being removed from the queue. `rxe_reg_fast_mr` refuses a region that is
-///   valid, and registers a region that was invalidated: the key and the rights come from the work
-///   request, the address and the length from the region at that time. `mr_check_range` compares
-///   address and length with each packet: in `check_rkey`, in `rxe_mr_copy`, which copies the data
-///   of a packet, and in the atomic operations. A flush, whose range is not checked, copies
-///   nothing. A registration in the queue refers to its region by a pointer (`wr.reg.mr`) without a
+/// * A revoked region covers no bytes (`Inner::cover_nothing`).
+/// * A region is mapped for one type of access only
+///   ([`IdleMr::allows`](crate::mr::IdleMr::allows)).
+/// * A region is not deregistered while a send queue may still contain its registration.
+///
+/// If a registration is executed again while its region is valid, the registration fails, and the
+/// queue pair fails too: see [`Repetitions`].
+///
+/// The source of **rxe** shows:
+///
+/// * `req_retry` (`rxe_req.c`) starts at the oldest work request that was not acknowledged.
+///   `rxe_requester` executes all work requests from there on. It does not check their state: some
+///   are just being removed from the queue.
+/// * `rxe_reg_fast_mr` refuses a region that is valid, and registers a region that was invalidated.
+///   The key and the rights come from the work request. The address and the length are those of the
+///   region at that time.
+/// * `mr_check_range` compares address and length with each packet: in `check_rkey`, in
+///   `rxe_mr_copy`, which copies the data of a packet, and in the atomic operations. The range of a
+///   flush is not checked, but a flush copies nothing.
+/// * A registration in the queue refers to its region by a pointer (`wr.reg.mr`) without a
 ///   reference.
 ///
 /// Without a [fence](crate::qp) these risks remain for a moment while an old key is valid:
@@ -128,11 +137,11 @@ pub(crate) unsafe fn executes_again(dev: NonNull<bindings::ib_device>) -> bool {
 
 /// Records whether one device has executed a registration again.
 ///
-/// A registration that is executed again while its region is valid breaks the connection. This
-/// happens if the device sends work requests again while several messages are in flight, because
-/// packets were lost or the processor was busy. The first such event is recorded here. From then on
-/// each queue pair on the device posts a [fence](crate::qp) before the registrations of each
-/// message. The record outlives protection domains, and lasts until the module is unloaded.
+/// If packets are lost or the processor is busy, the device may send work requests again. If
+/// several messages are in flight, it may then execute a registration again while the region is
+/// valid. This breaks the connection. The first such event is recorded here. From then on each
+/// queue pair on the device posts a [fence](crate::qp) before the registrations of each message.
+/// The record outlives protection domains, and lasts until the module is unloaded.
 #[derive(Clone, Copy)]
 pub(crate) struct Repetitions(&'static Atomic<bool>);
 
@@ -215,19 +224,25 @@ pub fn fence_registrations(fenced: bool) {
 }
 
 /// Drivers whose queue pairs no longer access memory after they have flushed a Receive in the error
-/// state.
+/// state. The source of these drivers shows this.
 ///
 /// The verbs interface promises this for all devices. But some drivers flush Receives themselves,
-/// or report the error state, while the device may still be active: cxgb4 if it could not stop the
-/// connection, hfi1 while a TID RDMA flow is programmed, mlx5 if its firmware has failed. If the
-/// source of a driver does not show that the promise is kept, the queue pair is destroyed before
-/// its memory is released.
+/// or report the error state, while the device may still be active:
+///
+/// * cxgb4, if it could not stop the connection
+/// * hfi1, while a TID RDMA flow is programmed
+/// * mlx5, if its firmware has failed
+///
+/// If a driver is not in this list, the queue pair is destroyed before its memory is released.
+///
+/// These drivers keep the promise:
 ///
 /// * **rxe**: before each packet `rxe_receiver` checks the state under its lock, and the same task
-///   flushes the Receives (`rxe_resp.c`). The data of a packet are copied before that.
-/// * **siw**: `siw_verbs_modify_qp` changes the state with a lock held for writing. Packets are
-///   received and sent with the lock held for reading, only in the state RTS. Receives are flushed
-///   with the lock held for writing.
+///   flushes the Receives (`rxe_resp.c`). So the data of earlier packets were copied before the
+///   flush.
+/// * **siw**: `siw_verbs_modify_qp` changes the state with a lock held for writing. Receives are
+///   flushed with this lock held for writing. Packets are received and sent only in the state RTS,
+///   with the lock held for reading.
 const STOP_IN_ERROR: &[bindings::rdma_driver_id] = &[
     bindings::rdma_driver_id_RDMA_DRIVER_RXE,
     bindings::rdma_driver_id_RDMA_DRIVER_SIW,
@@ -351,8 +366,8 @@ impl DeviceInfo {
         // SAFETY: The name has a fixed size and ends with NUL. A rename at the same time can only
         // mix the two names.
         let raw = unsafe { (*dev).name };
-        // SAFETY: By the invariant of its type, the id is valid. rdma_cm writes the port number of
-        // an id before the device of the id, and the device is set.
+        // SAFETY: By the invariant of its type, the id is valid. Its device is set. rdma_cm sets
+        // the port number of an id before the device, so the port number is set as well.
         let port = unsafe { (*id.as_raw()).port_num };
         let mut name = [0u8; 64];
         for (dst, src) in name.iter_mut().zip(raw) {

@@ -46,10 +46,12 @@ impl DeviceEvent {
 /// Handles the events of a device.
 ///
 /// Called in process context, by a work item of the RDMA core or by a thread that changes an
-/// address of the device. The list of the device's handlers is locked for reading, so two events
-/// can be handled at the same time. The handler may sleep. A thread that creates or drops a
-/// [`DeviceEvents`] of the device waits for running handlers. So the handler must neither create or
-/// drop such an object nor wait for a thread that does.
+/// address of the device. The handler may sleep. Two events can be handled at the same time,
+/// because the list of the device's handlers is locked only for reading.
+///
+/// A thread that creates or drops a [`DeviceEvents`] of the device waits for running handlers. So
+/// the handler must not create or drop a [`DeviceEvents`], and must not wait for a thread that
+/// does.
 pub trait DeviceHandler: Send + Sync {
     /// Handles one event of the device or of one of its ports.
     fn event(&self, event: DeviceEvent);
@@ -93,9 +95,8 @@ struct Entry {
 /// }
 /// ```
 pub struct DeviceEvents {
-    // This field is dropped first. Dropping it removes the entry from the list, so that no event
-    // can arrive. The field `id` is dropped after this field, because the id keeps the device
-    // alive.
+    // The drop of this field removes the entry from the list, so no event arrives afterwards. The
+    // field `id` must be dropped after this field, because the id keeps the device alive.
     entry: Pin<KBox<Entry>>,
     id: Arc<CmId>,
 }

@@ -171,11 +171,12 @@ impl Reports {
 }
 
 /// Handles asynchronous events of a queue pair. Events that do not report a failure are ignored.
+/// May be called in any context.
 ///
 /// # Safety
 ///
-/// A device calls this in any context, for a queue pair whose context is a [`Reports`] that
-/// outlives the queue pair.
+/// Only a device calls this function, for a queue pair whose `qp_context` points to a [`Reports`].
+/// The [`Reports`] outlives the queue pair.
 pub(crate) unsafe extern "C" fn event(event: *mut bindings::ib_event, context: *mut c_void) {
     // SAFETY: By this function's contract the context is a [`Reports`] that exists.
     let reports = unsafe { &*context.cast::<Reports>() };

@@ -25,8 +25,8 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Lent memory that is mapped for a device, together with its lender. The lists keep their memory
-/// for the next loan.
+/// Lent memory that is mapped for a device, together with its lender. The vectors `sges` and
+/// `table` keep their memory for the next loan.
 ///
 /// # Invariants
 ///
@@ -57,9 +57,13 @@ impl MappedLoan {
         }
     }
 
-    /// Maps all of the memory. Returns `EINVAL` if the memory is empty or if other memory is still
-    /// mapped, `EACCES` if the device would write to memory that may only be read, and `EIO` if the
-    /// device or its IOMMU refuses the mapping. May sleep.
+    /// Maps all of the memory. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// * `EINVAL`: the memory is empty, or other memory is still mapped.
+    /// * `EACCES`: the device would write to memory that may only be read.
+    /// * `EIO`: the device or its IOMMU refuses the mapping.
     pub(crate) fn map<T: Table + 'static>(&mut self, loan: T, dir: Direction) -> Result {
         if self.lender.is_some() {
             return Err(EINVAL);
@@ -104,11 +108,11 @@ impl MappedLoan {
         Ok(())
     }
 
-    /// Makes the work requests that move all mapped bytes. Each work request has at most
-    /// `most_sges` elements. The work requests replace the content of `wrs`, which may contain only
-    /// work requests that this function has made earlier. The peer's bytes begin at `offset` of the
-    /// region with this key. The work requests refer to elements of this object. Returns `EINVAL`
-    /// if no memory is mapped. May sleep.
+    /// Replaces the content of `wrs` by work requests that move all mapped bytes. `wrs` may contain
+    /// only work requests that this function has made earlier. Each work request has at most
+    /// `most_sges` elements, and refers to elements of this object. The peer's bytes begin at
+    /// `offset` of the region with the key `handle`. Returns `EINVAL` if no memory is mapped. May
+    /// sleep.
     #[inline]
     pub(crate) fn requests(
         &mut self,
@@ -213,8 +217,9 @@ fn copy(entries: &[scatterlist], table: &mut KVVec<scatterlist>) -> Result {
     Ok(())
 }
 
-/// Fills an empty vector with elements for the first `mapped` entries. The vector has space for one
-/// element per entry. Entries whose device addresses follow each other share an element.
+/// Fills the empty vector `sges` with elements for the first `mapped` entries of `table`. Entries
+/// whose device addresses follow each other share an element. The vector has space for one element
+/// per entry.
 fn join(sges: &mut KVVec<bindings::ib_sge>, table: &[scatterlist], mapped: usize, lkey: u32) {
     let mut entries = table.iter().take(mapped);
     let Some(first) = entries.next() else {

@@ -2,9 +2,9 @@
 
 //! The addresses in a network namespace that belong to RDMA devices ([`locals`]).
 //!
-//! The connection manager decides which addresses belong to a device: for RoCE by the device's
-//! address table, for InfiniBand by the hardware address of the interface, for iWARP by the
-//! interface. So each address is tested by binding a temporary id to it.
+//! The connection manager decides which addresses belong to a device. For this it uses the device's
+//! address table with RoCE, the hardware address of the interface with InfiniBand, and the
+//! interface itself with iWARP. So each address is tested by binding a temporary id to it.
 
 use crate::{
     cm::{
@@ -31,8 +31,8 @@ use xprtrdma_bindings::{
 
 /// Maximum number of addresses of a namespace that are tested.
 ///
-/// Each test creates an rdma_cm id. The number of tests is limited, because a host that runs
-/// containers may have thousands of addresses on interfaces without an RDMA device.
+/// A host that runs containers may have thousands of addresses on interfaces without an RDMA
+/// device. Each test creates an rdma_cm id, so the number of tests is limited.
 const MOST: usize = 1024;
 
 /// An address that belongs to an RDMA device.

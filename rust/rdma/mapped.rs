@@ -22,9 +22,12 @@ use xprtrdma_base::{
 use xprtrdma_bindings as bindings;
 
 /// Pages that are mapped for a device, and scatter/gather elements that describe parts of the
-/// pages. If this module owns the pages, [`MappedPages::hold`] maps all of them, and only the
-/// device uses them until [`MappedPages::unmap`]. If other code uses the pages as well, only the
-/// described parts are mapped, and the device only reads these parts.
+/// pages.
+///
+/// - If this module owns the pages, [`MappedPages::hold`] maps all of them, and only the device
+///   uses them until [`MappedPages::unmap`].
+/// - If other code uses the pages as well, only the described parts are mapped, and the device only
+///   reads these parts.
 ///
 /// # Invariants
 ///
@@ -35,8 +38,9 @@ use xprtrdma_bindings as bindings;
 /// - For pages that other code uses as well, `dir` is `ToDevice`.
 pub(crate) struct MappedPages {
     sges: KVec<bindings::ib_sge>,
-    /// Number of elements that together describe all pages, in order; zero if this module does not
-    /// own the pages. [`MappedPages::sges`] does not return these elements.
+    /// Number of elements at the front of `sges` that together describe all pages, in order. Zero
+    /// if this module does not own the pages. The function [`MappedPages::sges`] does not return
+    /// these elements.
     own: usize,
     /// `None` before [`MappedPages::hold`], and after [`MappedPages::unmap`].
     memory: Option<Mappable>,
@@ -124,8 +128,8 @@ impl MappedPages {
         }
     }
 
-    /// Maps all pages that this module owns, in pieces of at most `longest` bytes, which is a
-    /// multiple of the page size. None of them is mapped yet.
+    /// Maps all pages that this module owns. None of these pages is mapped yet. Each piece has at
+    /// most `longest` bytes. `longest` is a multiple of the page size.
     #[cold]
     #[inline(never)]
     fn map_runs(&mut self, mut longest: usize) -> Result {
@@ -158,10 +162,12 @@ impl MappedPages {
         Ok(())
     }
 
-    /// Maps the `len` bytes that begin at offset `at`, and adds one element for all of them. If the
-    /// bytes may need several elements, or if the memory does not contain all of them, does nothing
-    /// and returns false; the caller then calls [`MappedPages::map`]. Returns `EIO` if the bytes
-    /// cannot be mapped. May sleep.
+    /// Maps the `len` bytes that begin at offset `at`, and adds one element for all of these bytes.
+    /// Returns true if this was done.
+    ///
+    /// Does nothing and returns false if the bytes may need several elements, or if the memory does
+    /// not contain all of the bytes. The caller then calls [`MappedPages::map`]. Returns `EIO` if
+    /// the bytes cannot be mapped. May sleep.
     #[inline(always)]
     pub(crate) fn add(&mut self, at: usize, len: u32) -> Result<bool> {
         // CAST: A `usize` is at least as wide as a `u32`.
@@ -204,11 +210,13 @@ impl MappedPages {
     }
 
     /// Maps the `left` bytes that begin at offset `at`, or only the first part of them, and adds at
-    /// most `most` elements. Each element is physically contiguous, and as long as possible. If the
-    /// device or its bounce buffers have no space for an element of that length, shorter elements
-    /// are used. Returns the number of bytes that the elements describe. Returns `EINVAL` if `left`
-    /// is zero or the memory does not contain all of the bytes, and `EIO` if not even one page can
-    /// be mapped. May sleep.
+    /// most `most` elements. Returns the number of bytes that the elements describe. May sleep.
+    ///
+    /// Each element is physically contiguous, and as long as possible. If the device or its bounce
+    /// buffers have no space for an element of that length, shorter elements are used.
+    ///
+    /// Returns `EINVAL` if `left` is zero or the memory does not contain all of the bytes. Returns
+    /// `EIO` if not even one page can be mapped.
     pub(crate) fn map(&mut self, at: usize, left: u32, most: usize) -> Result<u32> {
         let memory = self.memory.as_ref().ok_or(EINVAL)?;
         // CAST: A `usize` is at least as wide as a `u32`.

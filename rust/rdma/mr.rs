@@ -19,9 +19,11 @@
 //!                                        drop: deregistered, never reused
 //! ```
 //!
-//! [`ExposedMr`] owns the [`Lender`] of its memory. The memory goes back to its owner only when it
-//! is proven that the peer cannot access the region any more. Only the completion handlers of
-//! [`qp`](crate::qp) can make the two proofs, [`RemoteInvalidation`] and [`LocalInvalidation`].
+//! [`ExposedMr`] owns the [`Lender`] of its memory. The memory goes back to its owner only when the
+//! peer cannot access the region any more. Two of the methods need a proof that the region was
+//! invalidated: a [`RemoteInvalidation`] or a [`LocalInvalidation`]. Only the completion handlers
+//! of [`qp`](crate::qp) can make these proofs.
+//!
 //! Dropping an exposed region deregisters it. The deregistration also ends the peer's access, but
 //! it sleeps, and the region cannot be used again.
 
@@ -108,9 +110,9 @@ pub struct Window {
     pub handle: u32,
     /// Number of bytes.
     pub length: u32,
-    /// Address of the first byte. Its lower bits are the offset in the page, its upper bits are
-    /// random. So the peer learns no kernel address, and a message that contains this address was
-    /// created after the peer had received the description of the region.
+    /// Address of the first byte. The lower bits are the offset in the page. The upper bits are
+    /// random, so that the peer learns no kernel address, and cannot guess this address. So a
+    /// message with this address proves that its sender has received the description of the region.
     pub offset: u64,
 }
 
@@ -141,8 +143,8 @@ struct Inner {
     /// the `ib_mr` may be wrong: rxe may overwrite that address with an earlier one when rxe
     /// executes a registration again.
     offset: u64,
-    /// Number of the last invalidation that was posted before the region's last registration; 0 if
-    /// the region was never registered.
+    /// Sequence number of an invalidation on the send queue: the last one that was posted before
+    /// the region's last registration. 0 if the region was never registered.
     queued_at: u64,
     // The work requests for registration and invalidation. They are complete except for `next`, the
     // key, and the completion entry of the registration.
@@ -164,13 +166,14 @@ impl Inner {
         self.queued_at >= self.pd.retired() && self.pd.executes_again() && !self.pd.is_drained()
     }
 
-    /// Makes the region cover no bytes. If a repeated registration makes the key valid again, the
-    /// key then gives no access to memory. Must be called before the memory goes back to its
-    /// lender.
+    /// Sets the length of the region to zero. If the device executes the registration again, the
+    /// key becomes valid again. With this length the key gives no access to memory. Must be called
+    /// before the memory goes back to its lender.
     ///
-    /// rxe checks each packet against the address and the length in the region. The last check is
-    /// right before rxe copies the data (`mr_check_range()`). Other devices take address and length
-    /// from the registration, so this function does not affect them.
+    /// This function is for rxe, which checks each packet against the address and the length in the
+    /// region. The last check is right before rxe copies the data (`mr_check_range()`). Other
+    /// devices take address and length from the registration, so this function does not affect
+    /// them.
     // This function is inlined, because it runs for each reply that has the expected form.
     #[inline(always)]
     fn cover_nothing(&mut self) {
@@ -212,8 +215,8 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.may_be_queued() {
-            // If the region were freed, the device might still use its memory. So the region is
-            // leaked. The leaked object holds a reference that keeps the protection domain.
+            // The device may still use the region, so the region is never freed. The protection
+            // domain must exist as long as the region, so a reference to it is leaked.
             // LOG: A fault of this module: the region is never freed. Report it.
             pr_err!("a region was dropped while a send queue may have its registration\n");
             self.cover_nothing();

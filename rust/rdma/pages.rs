@@ -121,9 +121,9 @@ impl Pages {
         len.div_ceil(PAGE_SIZE)
     }
 
-    /// Calls `f` for the bytes from `at` to `end`, in order, in parts that are each within one
-    /// page. `f` also receives the offset of the part from `at`. Returns `EINVAL` if the pages have
-    /// fewer than `end` bytes.
+    /// Splits the bytes from `at` to `end` at page boundaries, and calls `f` for each part, in
+    /// order. `f` receives the offset of the part from `at`, and the bytes of the part. Returns
+    /// `EINVAL` if `at` is greater than `end`, or if the pages have fewer than `end` bytes.
     pub fn change(
         &mut self,
         at: usize,
@@ -158,8 +158,8 @@ impl Pages {
 
     /// Moves the pages out of an allocation that nothing else refers to.
     pub(crate) fn from_unique(mut unique: Pin<UniqueArc<Self>>) -> Self {
-        // INVARIANT: This object has no pages. It takes the place of the moved object in the
-        // allocation, which is dropped here.
+        // INVARIANT: This object without pages only takes the place of the moved object in the
+        // allocation. It is dropped with the allocation at the end of this function.
         let emptied = Self {
             block: None,
             len: 0,

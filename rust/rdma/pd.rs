@@ -34,10 +34,10 @@ use xprtrdma_bindings as bindings;
 
 /// A protection domain, which limits what the peer of one connection can access (V1-110).
 ///
-/// On some devices the domain does not limit which regions the peer can *invalidate*: for an
-/// invalidation, rxe does not compare the domain of the queue pair with the domain of the region. A
-/// peer that guesses the key of another connection's region can make that connection fail, but
-/// gains no access to memory, because a proof of invalidation is valid only in its own domain.
+/// On some devices the domain does not limit which regions the peer can *invalidate*. For example,
+/// rxe does not check whether the region is in the domain of the queue pair. So a peer that guesses
+/// the key of another connection's region can make that connection fail. The peer gains no access
+/// to memory, because a proof of invalidation is valid only in its own domain.
 ///
 /// # Invariants
 ///
@@ -79,8 +79,8 @@ pub struct Pd {
     /// registrations that were posted before that invalidation. The first invalidation has the
     /// number 2.
     retired: Atomic<u64>,
-    /// The result of [`stops_in_error`] for the device: whether its queue pairs no longer access
-    /// memory after they have flushed a Receive.
+    /// Whether a queue pair of the device no longer accesses memory after the queue pair has
+    /// flushed a Receive ([`stops_in_error`]).
     stops: bool,
     /// The object that owns the `ib_pd`, if this object only shares the `ib_pd`.
     #[cfg(xprtrdma_rds)]

@@ -132,10 +132,10 @@ impl RawQp {
 
     /// Destroys the queue pair, which must not be in use any more. Idempotent. May sleep.
     ///
-    /// Returns `false`, on the first call only, if the device failed to destroy the queue pair: the
-    /// device may then use the queue pair's memory for ever. `rdma_destroy_qp()` reports no error.
-    /// So this function checks whether the queue pair still uses its completion queue `cq`, as it
-    /// does after a failure.
+    /// Returns `false` if the device failed to destroy the queue pair: the device may then use the
+    /// queue pair's memory for ever. Only the first call can return `false`. `rdma_destroy_qp()`
+    /// does not report this failure. But after this failure, the queue pair still uses its
+    /// completion queue `cq`. So this function checks whether `cq` is still used.
     #[must_use]
     fn destroy(&self, cq: &Cq) -> bool {
         if self.gone.xchg(true, Full) {
@@ -260,16 +260,18 @@ pub struct Qp<H: QpHandler> {
     /// The number that identifies the next doorbell for waiting messages. Written under the lock of
     /// `sq`.
     doorbell: Atomic<u32>,
-    /// The work item that rings the doorbell for waiting messages. The work item is no longer
-    /// queued after `sq` was closed and the work item was cancelled.
+    /// The work item that rings the doorbell for waiting messages. After `sq` was closed, and then
+    /// the work item was cancelled, the work item is never queued again.
     #[pin]
     doorbell_work: Work<Qp<H>>,
     /// Free receive buffers: the handlers of the messages in these buffers have returned.
     free: UnsafeCell<Chain>,
-    /// Number of buffers in `free` that are posted together. `returned_batch` is the same number
-    /// for the receive queue's list `returned`. So each list contains fewer buffers than one batch,
-    /// and the promised number of Receives stays posted even if no further message arrives.
+    /// When `free` contains this number of buffers, they are posted together. Fewer buffers remain
+    /// in `free`, so that the promised number of Receives stays posted even if no further message
+    /// arrives.
     free_batch: u32,
+    /// When the receive queue's list `returned` contains this number of buffers, they are posted
+    /// together.
     returned_batch: u32,
     /// Number of Receives that have completed, modulo 2^32.
     taken: Atomic<u32>,
@@ -283,8 +285,8 @@ pub struct Qp<H: QpHandler> {
     /// The values that the device's counters of repeated and failed transmissions had when the
     /// queue pair was created.
     sendings: Sendings,
-    /// The number that identifies the protection domain in which a message on this queue pair can
-    /// prove that a region was invalidated; `NO_PD` if no message can prove this.
+    /// The number of the protection domain. A message on this queue pair can prove that a region in
+    /// this domain was invalidated. `NO_PD` if messages on this queue pair prove nothing.
     proof_pd: usize,
     pd: Arc<Pd>,
 }
@@ -292,9 +294,9 @@ pub struct Qp<H: QpHandler> {
 // SAFETY: Any thread may use verbs objects. All other fields are `Send`.
 unsafe impl<H: QpHandler> Send for Qp<H> {}
 
-// SAFETY: The queues are behind locks, several threads may post at the same time, and `H` is
-// `Sync`. By the type invariant one thread at a time uses `free`. Threads that do not own a buffer
-// use only its address.
+// SAFETY: The queues are behind locks. Several threads may post to an `ib_qp` at the same time. `H`
+// is `Sync`. By the type invariant, only one thread at a time uses `free`. Threads that do not own
+// a buffer use only the address of the buffer.
 unsafe impl<H: QpHandler> Sync for Qp<H> {}
 
 impl<H: QpHandler> Qp<H> {
@@ -309,11 +311,14 @@ impl<H: QpHandler> Qp<H> {
         &self.pd
     }
 
-    /// Handles completions in the calling thread until `is_over` returns true. Only a handler may
-    /// make `is_over` true, or another thread that calls [`Qp::stop_polling`] afterwards. Returns
-    /// earlier if a signal is pending, the thread has to freeze, [`Qp::stop_polling`] is called or
-    /// the connection ends. Returns immediately if `may` returns false, or if another thread or a
-    /// worker already handles completions. Must not be called by a handler, nor by a thread that
+    /// Handles completions in the calling thread until `is_over` returns true.
+    ///
+    /// Returns immediately if `may` returns false, or if another thread or a worker already handles
+    /// completions. Returns early if a signal is pending, the thread has to freeze, the connection
+    /// ends, or [`Qp::stop_polling`] is called.
+    ///
+    /// Handlers may make `is_over` true. Any other thread that makes it true must then call
+    /// [`Qp::stop_polling`]. This function must not be called by a handler, nor by a thread that
     /// holds a lock that handlers take. May sleep, but `may` and `is_over` must not sleep.
     #[inline]
     pub fn busy_poll(&self, may: impl FnOnce() -> bool, is_over: impl Fn() -> bool) -> PollOutcome {
@@ -321,8 +326,8 @@ impl<H: QpHandler> Qp<H> {
     }
 
     /// Stops a thread that polls or is about to poll: from now on the work item handles
-    /// completions. The closure `may` that the thread passes to [`Qp::busy_poll`] must already
-    /// return false. May be called in any context.
+    /// completions. When this function is called, the closure `may` that the thread passes to
+    /// [`Qp::busy_poll`] must already return false. May be called in any context.
     #[inline]
     pub fn stop_polling(&self) {
         self.cq.stop_polling();
@@ -348,17 +353,18 @@ impl<H: QpHandler> Qp<H> {
     }
 
     /// Checks whether the queue pair has failed because its device executed a registration again
-    /// while the region was valid.
+    /// while the region was valid. Called by the handlers of failed completions, without locks. May
+    /// sleep.
     ///
-    /// After such a failure rxe flushes all work requests and does not report the reason
-    /// (`rxe_requester()` stores the status in the work request, and `rxe_completer()` flushes it).
-    /// But the counters show that rxe has sent work requests again. Every other failure of a queue
-    /// pair is reported by a status or an event, is caused by this host, or is counted as a packet
-    /// that could not be sent. There are two exceptions: rxe may have no memory for a packet, or
-    /// receive a malformed request from the peer. If rxe has also sent work requests again before
-    /// such a failure, the failure is mistaken for a repeated registration.
+    /// rxe does not report such a failure: it flushes all work requests (`rxe_requester()` stores
+    /// the status in the work request, and `rxe_completer()` flushes it). But the counters show
+    /// that rxe has sent work requests again. Other failures of a queue pair can be told from this
+    /// one: each of them is reported by a status or an event, is caused by this host, or is counted
+    /// as a packet that could not be sent.
     ///
-    /// Called by the handlers of failed completions, without locks. May sleep.
+    /// There are two exceptions: rxe has no memory for a packet, or receives a malformed request
+    /// from the peer. If rxe has also sent work requests again before one of these two failures,
+    /// the failure is mistaken for a repeated registration.
     #[cold]
     fn look_for_repetition(&self, work: FailedWork) {
         if work.status != WcStatus::FLUSHED || !self.pd.executes_again() {

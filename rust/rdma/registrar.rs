@@ -184,8 +184,8 @@ impl Loop {
         self.entry.status.store(PENDING, Relaxed);
         let mut failed = ptr::null();
         // SAFETY: The queue pair is valid, and has space because nothing else is posted. `entry`
-        // and the region outlive the work request: `entry` belongs to `self`. If this function
-        // fails, the caller destroys the queue pair before the region.
+        // belongs to `self`, so it outlives the work request. The region outlives it too: if this
+        // function fails, the caller destroys the queue pair before the region.
         let errno =
             unsafe { bindings::xprtrdma_post_send(self.qp.0.as_ptr(), &wr.wr, &mut failed) };
         to_result(errno)?;
@@ -227,9 +227,9 @@ impl Loop {
 /// }
 /// ```
 ///
-/// If a registration fails or does not complete in time, its queue pair is destroyed. Only then is
-/// it certain that the device does not execute the registration later, and that the memory can be
-/// released. The next registration creates a new queue pair.
+/// If a registration fails or does not complete in time, the registrar destroys its queue pair.
+/// After that the device cannot execute the registration any more, so the memory can be released.
+/// The next registration creates a new queue pair.
 #[pin_data]
 pub struct Registrar {
     /// The registrar's queue pair, or `None` after a registration has failed.
@@ -261,9 +261,13 @@ impl Registrar {
     /// the first page. `taken` returns true for a key that another region has. The first key for
     /// which it returns false becomes the key of the region. May sleep.
     ///
-    /// Returns `EINVAL` if the loan covers more pages, has no bytes, or has a gap; `EBUSY` if the
-    /// device cannot map the memory so that these offsets are valid; `EIO` if the registration
-    /// failed.
+    /// # Errors
+    ///
+    /// - `EINVAL`: the loan covers more than `pages` pages, has no bytes, or has a gap.
+    /// - `EBUSY`: the device cannot map the memory so that these offsets are valid.
+    /// - `EAGAIN`: all keys that the region could get are taken.
+    /// - `EIO`: the registration failed.
+    /// - `ETIMEDOUT`: the registration did not complete in time.
     pub fn expose<L: Loan>(
         self: &Arc<Self>,
         loan: L,
@@ -354,8 +358,8 @@ pub struct Region<L: Lender> {
     mr: NonNull<bindings::ib_mr>,
     sg: KVec<scatterlist>,
     mapped: bool,
-    /// Whether it is possible that the device uses the region at any later time. If so, the memory
-    /// of the region must be leaked.
+    /// Whether the device may still use the region, now or later. If so, the memory of the region
+    /// must be leaked.
     lost: bool,
     lender: core::mem::ManuallyDrop<L>,
     registrar: Arc<Registrar>,
@@ -469,7 +473,7 @@ impl<L: Lender> Drop for Region<L> {
             unsafe { bindings::ib_dereg_mr_user(self.mr.as_ptr(), ptr::null_mut()) != 0 }
         };
         if lost {
-            // The device may still use the region, so its memory must not be freed either.
+            // The device may still use the region, so the region's memory is not freed.
             // LOG: A fault of a device or its driver (only with `rds_rdma_rs`). The region is never
             // freed.
             pr_err!("the device does not give up a region: its memory is lost\n");

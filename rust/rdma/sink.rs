@@ -207,8 +207,8 @@ pub(crate) struct Sink {
     regions: KVec<Region>,
     pages: Arc<Pages>,
     sinks: Arc<Sinks>,
-    /// The invalidations on each send queue have sequence numbers. All invalidations by the Reads
-    /// of this object have this sequence number.
+    /// The sequence number of the invalidations by the Reads of this object. All of these
+    /// invalidations have the same number. Each send queue has its own sequence.
     seq: u64,
     has_completed: bool,
 }

@@ -19,9 +19,12 @@ const MODULES: [&CStr; 2] = [c"ib_core", c"rdma_cm"];
 /// Returns the name of the first module of the RDMA stack that was not built in the kernel's own
 /// tree, or `None` if there is no such module.
 ///
-/// Must be called before any other item of this crate is used. May sleep. The modules cannot be
-/// replaced later, because the caller's module uses their symbols. A stack that is compiled into
-/// the kernel is the kernel's own. Without sysfs no module can be found, and the result is `None`.
+/// Must be called before any other item of this crate is used. May sleep. One call is enough: the
+/// modules cannot be replaced later, because the caller's module uses their symbols.
+///
+/// The result is also `None` if the stack is compiled into the kernel, or if the kernel has no
+/// sysfs. In the first case the stack is the kernel's own. In the second case no module can be
+/// found.
 pub fn foreign() -> Option<&'static CStr> {
     // With `XPRTRDMA_UPSTREAM=1` the lab builds `ib_core` outside the kernel's tree, with the
     // patches of `Documentation/upstream`. Such an `ib_core` is not foreign.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit suites of this crate. They make, use and drop all its objects on the device of
-//! `rust/kunit/fake_device.c`, in every order that the types allow, and with every failure that the
-//! device and the allocator can have.
+//! KUnit suites of this crate. The suites make, use and drop all objects of the crate on the device
+//! of `rust/kunit/fake_device.c`. They do this in every order that the types allow, and with every
+//! failure that the device and the allocator can have.
 //!
 //! Compiled into `xprtrdma_rs_kunit.ko` only. Tests return their errors, so that their objects are
 //! dropped when they fail.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! RDMA Reads and Writes that this host posts. They move bytes between memory of the peer and pages
-//! of this module, or lent memory ([`Transfer`], [`Blank`]).
+//! RDMA Reads and Writes that this host posts ([`Transfer`], [`Blank`]). They move bytes between
+//! memory of the peer and memory of this host: pages of this module, or lent memory.
 //!
-//! [`Pages`] belong to a driver, and then to a [`Transfer`], which maps them for a device and can
-//! be posted. A queue pair takes ownership of a transfer, and returns it after its completion. A
-//! transfer that has not completed is dropped only after the queue pair has been destroyed. So a
+//! [`Pages`] belong first to a driver, and then to a [`Transfer`], which maps them for a device. A
+//! queue pair takes ownership of a posted transfer, and returns it after its completion. If a
+//! transfer has not completed, it is dropped only after the queue pair has been destroyed. So a
 //! page that a device may still use is never available for another purpose.
 
 use crate::{
@@ -54,11 +54,12 @@ pub enum Kind {
 ///
 /// # Invariants
 ///
-/// - The work requests refer to elements of `memory`, or to elements of `sges` if `memory` is a
-///   [`Sink`]. The elements refer to the pages of `memory`. The vectors do not grow, so the
-///   elements do not move. In a [`Blank`] the work requests are those of the last transfer, and
-///   refer to no elements.
+/// - The work requests refer to elements. If `memory` is a [`Sink`], these are elements of `sges`,
+///   otherwise elements of `memory`.
+/// - The elements refer to the pages of `memory`.
+/// - The vectors do not grow, so the elements do not move.
 /// - There is at least one work request, except in a [`Blank`].
+/// - In a [`Blank`] the work requests are those of the last transfer, and refer to no elements.
 ///
 /// # Examples
 ///
@@ -115,7 +116,8 @@ impl Kind {
 /// # Invariants
 ///
 /// `memory` is [`Memory::Own`] without pages, or [`Memory::Lent`] without a lender. There are no
-/// elements. The next transfer removes or overwrites the work requests of the last one.
+/// elements. The work requests are those of the last transfer. The next transfer removes or
+/// overwrites them.
 ///
 /// # Examples
 ///
@@ -156,9 +158,12 @@ impl Blank {
         }
     }
 
-    /// Maps the parts of `memory` that `stretches` need, and makes the work requests. Returns
-    /// `EINVAL` if there are no stretches, if they do not lie within the memory, or if the device
-    /// would write to pages that other code uses as well. May sleep.
+    /// Maps the parts of `memory` that `stretches` need, and makes the work requests. May sleep.
+    /// Returns `EINVAL` in three cases:
+    ///
+    /// - There are no stretches.
+    /// - A stretch does not lie within the memory.
+    /// - The device would write to pages that other code uses as well.
     pub fn fill(
         mut self,
         kind: Kind,
@@ -192,9 +197,13 @@ impl Blank {
 
     /// Makes the work requests that move all bytes of some lent memory, each with at most
     /// `most_sges` elements. `place` is a key of the peer, and an offset in the region with this
-    /// key. [`Transfer::end`] returns the memory to its lender. Returns `EINVAL` if the memory is
-    /// empty, `EACCES` if the device would write to memory that may only be read, and `EIO` if the
-    /// memory cannot be mapped. May sleep.
+    /// key. [`Transfer::end`] returns the memory to its lender. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: The memory is empty.
+    /// - `EACCES`: The device would write to memory that may only be read.
+    /// - `EIO`: The memory cannot be mapped.
     #[cfg(xprtrdma_rds)]
     pub fn fill_loan<T: Table + 'static>(
         mut self,
@@ -365,10 +374,11 @@ impl Transfer {
         self.memory.may_be_posted(pd)
     }
 
-    /// Links the registrations of the transfer's regions in front of `next`, the first Read. All
-    /// registrations use the completion entry `cqe`. Returns the first work request. `seq` is the
-    /// number of the last invalidation on the send queue. If the transfer has regions, adds one to
-    /// `seq`, because the Reads invalidate the regions.
+    /// Links the registrations of the transfer's regions in front of `next`, the first Read.
+    /// Returns the first work request. All registrations use the completion entry `cqe`.
+    ///
+    /// `seq` is the number of the last invalidation on the send queue. If the transfer has regions,
+    /// `seq` is increased by one, because the Reads invalidate the regions.
     #[inline]
     pub(crate) fn register(
         &mut self,

@@ -2,11 +2,12 @@
 
 //! Safe abstractions over in-kernel verbs and the RDMA connection manager.
 //!
-//! The crate is written in the style of `rust/kernel`, and does not depend on RPC. References
-//! determine the order of teardown: a [`Qp`](qp::Qp) and every memory region hold the
-//! [`Pd`](pd::Pd), which holds the [`CmId`](cm::CmId), which keeps the device alive. In whatever
-//! order the owners are dropped, the queue pair and the regions are destroyed first, then the
-//! protection domain, then the id.
+//! The crate is written in the style of `rust/kernel`, and does not depend on RPC.
+//!
+//! References determine the order of teardown. A [`Qp`](qp::Qp) and every memory region hold the
+//! [`Pd`](pd::Pd). The `Pd` holds the [`CmId`](cm::CmId), which keeps the device alive. So the
+//! queue pair and the regions are destroyed first, then the protection domain, then the id. The
+//! order in which the owners are dropped does not matter.
 //!
 //! | Module | Concept |
 //! | --- | --- |

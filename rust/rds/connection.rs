@@ -297,16 +297,16 @@ impl Entered<'_> {
     }
 
     /// Returns true if the peer's address belongs to this host too. RDS has one congestion map for
-    /// each address. If the address belongs to this host, the map is not a copy of a received map:
-    /// RDS itself changes the map.
+    /// each address. If the peer's address belongs to this host, RDS itself changes the map of this
+    /// address. The map is not a copy of a received map.
     pub fn shares_maps(&self) -> bool {
         // SAFETY: By the type invariant, the pointer is valid.
         unsafe { bindings::rdsrdma_is_loopback(self.conn.as_ptr()) }
     }
 
     /// Tells programs that the congestion map of this end's address has changed. The driver calls
-    /// this if [`Entered::shares_maps`] returns true: in that case senders read this map itself,
-    /// and not a received copy.
+    /// this if both ends are on this host ([`Entered::shares_maps`]). In that case senders read
+    /// this map itself, and not a received copy.
     pub fn same_congestion(&self) {
         // SAFETY: By the type invariant, the pointer is valid. The map is constant.
         let map = unsafe { (*self.conn.as_ptr()).c_lcong };

@@ -49,8 +49,8 @@ unsafe impl Sync for Pinned {}
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // ORDERING: The thread that set `owned` dropped its own reference afterwards. The reference
-        // count orders that drop before this load.
+        // ORDERING: The thread that set `owned` dropped its reference to this object afterwards.
+        // The reference count orders that drop, and so the store, before this load.
         if self.owned.load(Relaxed) {
             let pages = self.pages.as_mut_ptr();
             // SAFETY: By the type invariant all pages are pinned, and the scatterlist belongs to
@@ -95,9 +95,12 @@ impl Claim {
         self.0.owned.store(true, Relaxed);
     }
 
-    /// Leaves the pages to RDS. The driver has refused the memory, so RDS unpins the pages. If the
-    /// driver has not dropped its [`Memory`], a device may still access the pages. In this case the
-    /// pages are leaked, so that they are never used for anything else.
+    /// Leaves the pages to RDS, because the driver has refused the memory. RDS then unpins the
+    /// pages.
+    ///
+    /// If the driver has not dropped its [`Memory`], a device may still access the pages. In this
+    /// case this function takes a reference to each page, and never drops it. So the pages are
+    /// never freed, and are not used for anything else.
     pub(crate) fn give_back(self) {
         // ORDERING: This thread reads `free` after the driver has returned. So if the driver
         // dropped the memory before it returned, this thread sees that `free` is set.
@@ -115,9 +118,10 @@ impl Memory {
     ///
     /// # Safety
     ///
-    /// `sg` has `count` entries with pinned pages. The pages stay pinned until the operation of the
-    /// driver to which RDS has passed `sg` returns. After [`Claim::claim`] the pages stay pinned
-    /// until the `Pinned` object unpins them.
+    /// - `sg` has `count` entries with pinned pages.
+    /// - RDS has passed `sg` to an operation of the driver. The pages stay pinned until this
+    ///   operation returns.
+    /// - After [`Claim::claim`] the pages stay pinned until the `Pinned` object unpins them.
     #[inline]
     pub(crate) unsafe fn new(
         sg: NonNull<scatterlist>,

@@ -288,8 +288,9 @@ impl Held {
         }
     }
 
-    /// Copies to the memory of the operation, from offset `at` on. Returns `EINVAL` if the memory
-    /// is too short, or may only be read because the operation writes to the peer. Does not sleep.
+    /// Copies to the memory of the operation, from offset `at` on. Does not sleep. Returns `EINVAL`
+    /// if the memory is too short. Also returns `EINVAL` if the operation writes to the peer,
+    /// because the operation's memory may then only be read.
     pub fn copy_to_operation(&self, at: usize, from: &[u8]) -> Result {
         if !self.is_writable() {
             return Err(EINVAL);
@@ -329,8 +330,8 @@ impl Held {
     }
 }
 
-/// Memory of a program that an RDMA operation accesses. The memory stays pinned while the message
-/// exists. Dropping this object may sleep.
+/// The part of a program's memory that an RDMA operation accesses. This memory stays pinned while
+/// the message exists. Dropping this object may sleep.
 pub struct OperationMemory(Held);
 
 // SAFETY: RDS keeps the pages of an operation pinned until the last reference to its message is

@@ -64,9 +64,9 @@ pub fn flow_control() -> bool {
 /// The registration of the module's only transport, for driver `T`.
 ///
 /// Peers can connect as soon as this object exists. Programs find the transport after
-/// [`Registration::open`], which must be the last step of loading the module. A program with a
-/// socket holds a reference to the module. But if loading fails, the kernel frees the module even
-/// if references to the module exist.
+/// [`Registration::open`], which must be the last step of loading the module. The reason: a program
+/// with a socket holds a reference to the module. If a later step failed, the kernel would free the
+/// module in spite of this reference.
 ///
 /// Dropping this object destroys all connections. After [`Registration::open`] it must be dropped
 /// only when the module is unloaded: then no program has a socket of the transport. If this object
@@ -116,10 +116,13 @@ impl<T: Transport> Registration<T> {
         unsafe { bindings::rdsrdma_register_tables() };
     }
 
-    /// Counts connections. Returns three values: whether a connection between these addresses
-    /// exists, the number of connections that this peer has requested, and the number of
-    /// connections that all peers have requested. The numbers do not include connections that RDS
-    /// created for a program on this host.
+    /// Counts connections. Returns three values:
+    ///
+    /// - whether a connection between these addresses exists
+    /// - the number of connections that this peer has requested
+    /// - the number of connections that all peers have requested
+    ///
+    /// The numbers do not include connections that RDS created for a program on this host.
     pub fn count(&self, local: IpAddr, peer: IpAddr, tos: u8) -> (bool, usize, usize) {
         let (local, peer) = (raw_address(local), raw_address(peer));
         let mut count = bindings::rdsrdma_count::default();
@@ -184,8 +187,9 @@ impl<T: Transport> Drop for Registration<T> {
         // SAFETY: The call has no requirements.
         unsafe { bindings::rdsrdma_begin_unloading() };
         if open {
-            // A thread that lists this module's connections does not sleep while it does so. So
-            // that thread has left this module when `rdsrdma_wait_for_preempted` returns.
+            // Another thread may still be listing this module's connections. It does not sleep
+            // while it does so. So it has left this module when `rdsrdma_wait_for_preempted`, which
+            // is called below, has returned.
             // SAFETY: `open` has registered the functions that list connections.
             unsafe { bindings::rdsrdma_unregister_tables() };
             // SAFETY: By the type invariant this module has registered the transport.
@@ -214,8 +218,9 @@ impl<T: Transport> Drop for Registration<T> {
             pr_warn!("waiting until sockets of another transport have no message of this one\n");
         }
         DELIVERED.wait();
-        // The thread that freed the last message may not have left `inc_free` yet, and another
-        // thread may still be listing this module's connections. So this thread waits for both.
+        // Two other threads may still run code of this module: the thread that freed the last
+        // message, and a thread that lists this module's connections. So this thread waits for
+        // both.
         // SAFETY: The call has no requirements.
         unsafe { bindings::rdsrdma_wait_for_preempted() };
         loop {

@@ -76,11 +76,15 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// try again soon.
     fn operate(connection: &Arc<Connection<Self>>, message: &Message<'_>) -> bool;
 
-    /// Makes memory of a program accessible to peers, for a socket whose local address is `local`.
-    /// `connection` is the connection on which the program is about to send the handle, if RDS
-    /// knows the connection. Returns the region and its key. A peer addresses a byte by its offset
-    /// from the beginning of the first page. RDS passes the errors `EAGAIN`, `EBUSY`, `EINVAL` and
-    /// `ENOMEM` to the program. `ENODEV` means that no device has the address.
+    /// Makes memory of a program accessible to peers. Returns the region and its key. A peer
+    /// addresses a byte by its offset from the beginning of the first page.
+    ///
+    /// - `local` returns the local address of the program's socket.
+    /// - `connection` is the connection on which the program is about to send the handle; `None` if
+    ///   RDS does not know the connection.
+    ///
+    /// RDS passes the errors `EAGAIN`, `EBUSY`, `EINVAL` and `ENOMEM` to the program. `ENODEV`
+    /// means that no device has the local address.
     fn expose(
         self: &Arc<Self>,
         local: impl FnOnce() -> IpAddr,

@@ -27,8 +27,8 @@ impl Owed {
         self.received
     }
 
-    /// Returns true if the peer needs an acknowledgement, and no frame that contains only an
-    /// acknowledgement is being sent.
+    /// Returns true if a frame that contains only an acknowledgement should be sent now: the peer
+    /// needs an acknowledgement, and no such frame is being sent.
     #[inline]
     #[must_use]
     pub const fn is_due(&self) -> bool {

@@ -175,10 +175,10 @@ pub fn accept(data: &[u8], own: IpAddr, peer: IpAddr) -> Result<Hello, Refusal> 
 
 /// How many connections peers have requested from this host.
 ///
-/// Connections are objects of the socket layer. The socket layer keeps them until the module is
-/// unloaded, even if the peer used them only for a short time. Connections that were created for a
-/// program on this host are not counted. Otherwise a program could use up the number of connections
-/// that peers may request.
+/// The socket layer keeps a connection until the module is unloaded, even if the peer used the
+/// connection only for a short time. So the number of connections that peers may request is
+/// limited. Connections that were created for a program on this host are not counted. Otherwise a
+/// program could use up this number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Crowd {
     /// Whether the requested connection already exists.
@@ -217,9 +217,9 @@ impl Reads {
     /// Returns the limits for the answer that accepts a connection request. `self` contains the
     /// limits of this end, and `asked` contains the limits in the peer's request.
     ///
-    /// For each direction, the lower limit of the two ends is returned. But `own` is at least one.
-    /// On a queue pair with a limit of zero, a Read would wait for ever. With a limit of one, a
-    /// Read ends the connection if the peer serves no Reads.
+    /// For each direction, the answer contains the lower limit of the two ends. But `own` is at
+    /// least one, because on a queue pair with a limit of zero a Read would wait for ever. With a
+    /// limit of one, a Read ends the connection if the peer serves no Reads.
     #[must_use]
     pub fn answer(self, asked: Self) -> Self {
         Self {

@@ -2,12 +2,12 @@
 
 //! Flow control by credits. Each credit corresponds to a Receive that the peer has posted.
 //!
-//! Both ends offer credits in the private data of the connection. Without credits, the sender's
-//! device sends a message again if the receiver has no Receive for the message.
+//! Credits are used if both ends offer credits in the private data of the connection. Without
+//! credits, the sender's device sends a message again if the receiver has no Receive for it.
 //!
 //! The in-tree transport offers no credits in its private data. But if its flow control is on, it
-//! counts the credits that its peer has offered, and grants credits in headers. This end grants
-//! credits to such a peer, but does not wait for credits from it.
+//! counts the credits that this end has offered, and grants credits in headers. Then this end also
+//! grants credits, but does not wait for credits of the in-tree transport.
 
 use crate::header::Fault;
 
@@ -34,10 +34,12 @@ pub struct Credits {
 }
 
 impl Credits {
-    /// Returns the credits of a connection. `granted` is the number in the peer's private data.
-    /// Zero means that the peer uses no credits. `wanted` says whether this end uses credits.
-    /// `posted` is the number of Receives that this end has posted. `told` is the number of these
-    /// Receives that were advertised to the peer.
+    /// Returns the credits of a connection:
+    ///
+    /// * `wanted`: whether this end uses credits
+    /// * `granted`: the number in the peer's private data; zero means that the peer uses no credits
+    /// * `posted`: the number of Receives that this end has posted
+    /// * `told`: the number of these Receives that were advertised to the peer
     #[must_use]
     pub fn new(wanted: bool, granted: u32, posted: u16, told: u16) -> Self {
         let granted = granted.min(1 << 16);
@@ -53,11 +55,11 @@ impl Credits {
     }
 
     /// Adds the credits that the peer grants when it accepts the connection. Zero means that the
-    /// peer does not use credits. The peer may have advertised credits in a header before.
+    /// peer does not use credits. The peer may already have advertised credits in a header.
     ///
-    /// Returns whether the caller must now send a frame that advertises credits. The peer may have
-    /// used all its credits before this call, when this end did not grant credits yet. The peer
-    /// then waits for credits and sends no frame. So this end must not wait for a frame of the peer
+    /// Returns whether the caller must now send a frame that advertises credits. Before this call
+    /// this end may have granted no credits, so the peer may have used all its credits. In this
+    /// case the peer waits and sends no frame. So this end must not wait for a frame of the peer
     /// before it advertises credits.
     #[must_use]
     pub fn agreed(&mut self, granted: u32) -> bool {
@@ -74,8 +76,8 @@ impl Credits {
     }
 
     /// Adds the credits that the peer has advertised in a header. Each credit stands for a Receive
-    /// that the peer has posted. If the header advertises credits, the peer also waits for credits,
-    /// so this end grants credits to the peer. Does nothing if this end uses no credits.
+    /// that the peer has posted. A peer that advertises credits also waits for credits, so this end
+    /// grants credits to it. Does nothing if this end uses no credits.
     ///
     /// # Errors
     ///

@@ -170,8 +170,8 @@ fn sum(head: &[u8; HEADER_BYTES]) -> u16 {
         let word = word.first_chunk().copied().unwrap_or_default();
         u64::from_ne_bytes(word)
     });
-    // Words of 64 bits are added, although the checksum consists of words of 16 bits. The result is
-    // the same, because every carry out of the sum is added again.
+    // The checksum is defined as a sum of words of 16 bits. A sum of words of 64 bits gives the
+    // same result, because every carry out of the sum is added again.
     let (total, carries) = words.fold((0u64, 0u64), |(total, carries), word| {
         let (total, carry) = total.overflowing_add(word);
         // NO-OVERFLOW: A header has six words of 64 bits, so there are at most five carries.

@@ -72,14 +72,14 @@ pub struct Assembly {
 impl Assembly {
     /// Classifies a fragment with `payload` bytes after its header.
     ///
+    /// Checks the length of a message before its first fragment is kept. So a peer cannot make this
+    /// host keep more than [`MESSAGE_BYTES`].
+    ///
     /// # Errors
     ///
-    /// Returns a [`Fault`], after which the caller must close the connection. The length of a
-    /// message is checked before its first fragment is kept, so a peer cannot make this host keep
-    /// more than [`MESSAGE_BYTES`].
-    ///
-    /// After a fault no fragment is accepted any more, because the acknowledgement of a later
-    /// message would also acknowledge the lost message.
+    /// Returns a [`Fault`], after which the caller must close the connection. After a fault no
+    /// fragment is accepted any more, because the acknowledgement of a later message would also
+    /// acknowledge the lost message.
     #[inline]
     pub fn take(&mut self, header: &Header, payload: usize) -> Result<Part, Fault> {
         if self.ended {

@@ -47,9 +47,9 @@ pub enum Completion {
 /// report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tell {
-    /// Nothing is reported now. Success is reported when the peer acknowledges the message, because
-    /// message and operation are one unit (RDS-05). For a flushed operation the socket layer
-    /// reports "dropped" or "cancelled".
+    /// Nothing is reported now. If the operation succeeded, the success is reported when the peer
+    /// acknowledges the message, because message and operation are one unit (RDS-05). If the
+    /// operation was flushed, the socket layer reports "dropped" or "cancelled".
     Later,
     /// This status is reported now.
     Now(Status),
@@ -112,8 +112,9 @@ impl Operation {
             None | Some(Completion::Done | Completion::Flushed) => return Tell::Later,
             Some(Completion::Refused) => Status::RemoteError,
             Some(Completion::Failed) => Status::OtherError,
-            // The failure is reported now. The socket layer could report the failure later only if
-            // it discarded the message, but it does not discard this message.
+            // The failure is reported now, because it cannot be reported later: the socket layer
+            // reports a status later only if it discards the message, and it does not discard this
+            // message.
             Some(Completion::Unmapped) if wishes.notify || wishes.failures => {
                 return Tell::Now(Status::OtherError)
             }

@@ -84,8 +84,8 @@ pub fn complete(header: &mut Header, facts: &Facts) {
     }
 }
 
-/// Appends extensions to a header. Usually the header has no extension yet. Returns false if there
-/// is no space for all of them.
+/// Appends one or two extensions to a header, which usually has no extension yet. Returns false if
+/// an extension does not fit.
 #[inline(always)]
 fn extend(header: &mut Header, first: Extension, second: Option<Extension>) -> bool {
     // The extensions are copied, so that the compiler can keep the other fields in registers.

@@ -129,10 +129,10 @@ impl Life {
         self.due(self.wanted.use_once && self.wanted.invalidate)
     }
 
-    /// Records that the last reference was dropped, because of FREE_MR, the RDMA ACK, or the end of
-    /// the socket (RDS-25). The peer's access must be revoked even if the program did not request
-    /// that (RDS-26, RDS-46, RDS-47). So FREE_MR without a handle never finds a released region
-    /// that is still accessible (RDS-48).
+    /// Records that the last reference to the region was dropped. The cause is FREE_MR, the RDMA
+    /// ACK, or the end of the socket (RDS-25). The peer's access must be revoked even if the
+    /// program did not request this (RDS-26, RDS-46, RDS-47). So FREE_MR without a handle never
+    /// finds a released region that is still accessible (RDS-48).
     #[must_use]
     pub const fn released(&self) -> Due {
         self.due(true)

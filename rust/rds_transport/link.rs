@@ -96,12 +96,13 @@ pub(crate) struct Link<H: QpHandler> {
     /// The highest sequence number of a sent message.
     pub(crate) sent: u64,
     /// The sequence number of a message whose operation could not begin. The frame of
-    /// [`substitute`](xprtrdma_rds_proto::outgoing::substitute) replaces this message. One number
-    /// suffices, because RDS sends a message before it starts the operation of the next message.
+    /// [`substitute`](xprtrdma_rds_proto::outgoing::substitute) replaces this message. There is at
+    /// most one such message, because RDS sends a message before it starts the operation of the
+    /// next message.
     pub(crate) replaced: Option<u64>,
-    /// The sequence number of a message that waits until its operation has completed. The message
-    /// waits if this order is necessary and the device cannot ensure the order. One number
-    /// suffices, because RDS starts no other operation before it has sent the message.
+    /// The sequence number of a message that must not be sent before its operation has completed.
+    /// The field is set only if the device cannot ensure this order. There is at most one such
+    /// message, because RDS starts no other operation before it has sent the message.
     pub(crate) held: Option<u64>,
     /// The posted operations, in the order in which they were posted. They complete in this order.
     pub(crate) posted: KVec<Posted>,
@@ -141,9 +142,9 @@ impl<H: QpHandler> Link<H> {
         self.spare.pop()
     }
 
-    /// Moves an empty transfer from `blank` to the spare transfers. If there are enough spare
-    /// transfers, the transfer stays in `blank`. The caller then drops the transfer after the lock
-    /// is released, because the drop may sleep.
+    /// Moves an empty transfer from `blank` to the list of spare transfers. If the list is full,
+    /// the transfer stays in `blank`. The caller then drops the transfer after it has released the
+    /// lock, because the drop may sleep.
     #[inline]
     pub(crate) fn keep_spare(&mut self, blank: &mut Option<Blank>) {
         *blank = blank
@@ -161,8 +162,9 @@ impl<H: QpHandler> Link<H> {
         (posted, held.is_some())
     }
 
-    /// Returns the sequence number up to which all messages were acknowledged and all their
-    /// operations have completed, if this number has increased since the last call.
+    /// Returns the highest sequence number with this property: all messages up to this number were
+    /// acknowledged, and all their operations have completed. Returns `None` if the number has not
+    /// increased since the last call.
     #[inline]
     pub(crate) fn advance(&mut self) -> Option<u64> {
         let first = self.posted.first().map(Posted::sequence);

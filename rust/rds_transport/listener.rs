@@ -142,9 +142,9 @@ impl Requests {
             }
             return Err(EBUSY);
         }
-        // The lock is taken only after the state was checked. A thread that connects to the peer
-        // holds this lock while it waits for the peer's answer, and the peer may be waiting for the
-        // answer of this thread.
+        // The lock is taken only after the state was checked. Otherwise both ends could wait for
+        // each other: a thread that connects to the peer holds this lock until the peer answers,
+        // and the peer may first wait for the answer to the request that is handled here.
         let mut place = connection.data().endpoint.lock();
         // RDS may have shut the connection down before this thread took the lock.
         let former = place.take();

@@ -255,9 +255,10 @@ fn copy(connection: &Connection<Rds>, most_sges: u32, held: &Held) -> Result<KBo
     let transfer = Transfer::new(kind, qp.pd(), pages, most_sges, core::iter::once(stretch))?;
     let transfer = KBox::new(transfer, GFP_KERNEL)?;
     // The message must not be sent before the data of the RDMA Read are in the program's memory. If
-    // the device writes the data there itself, a fence in the send queue ensures this order. Here
-    // the driver copies the data, so `held` makes the message wait for the copy. If the Read cannot
-    // be posted now, RDS tries the operation again before it sends the message.
+    // the device writes the data there itself, a fence in the send queue ensures this order. But
+    // here the driver copies the data to that memory. So `held` delays the message until the driver
+    // has copied them. If the Read cannot be posted now, RDS tries the operation again before it
+    // sends the message.
     if asked.fence && !asked.writes {
         let sequence = Header::of_own(&message.header()).sequence;
         let hold = |link: &mut Link<_>| link.held = Some(sequence);

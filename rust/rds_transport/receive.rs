@@ -120,9 +120,9 @@ impl Handler {
         let Ok((header, payload)) = Header::decode(fragment) else {
             return Err(protocol_error());
         };
-        // The header is handled before the message is delivered. The message may refer to a region
-        // to which an earlier message still holds a reference. If the header acknowledges that
-        // earlier message, the reference is dropped first.
+        // The header is handled before the message is delivered. If the header acknowledges an
+        // earlier message, that message drops its references to regions first. The new message may
+        // refer to one of these regions.
         let (part, due) = self.heard(&header, payload.len())?;
         let (at, last) = match part {
             Part::Acknowledgement => return Ok(due),
@@ -152,8 +152,8 @@ impl Handler {
         let bytes = fragment
             .first_chunk::<HEADER_BYTES>()
             .ok_or_else(protocol_error)?;
-        // RDS drops a repeated message, so it does not answer a repeated ping. A repeated ping does
-        // not use up the limit on pings.
+        // RDS drops a repeated message. So a repeated ping gets no answer, and does not count
+        // towards the limit on pings.
         let repeated = header.has(RETRANSMITTED) && header.sequence < entered.next_sequence();
         let may_go = || self.with_link(Link::ping) != Some(false);
         if !is_ping(&header) || repeated || may_go() {
@@ -172,8 +172,8 @@ impl Handler {
     #[inline(always)]
     fn ended(&self, mut spare: Option<Blank>, completion: impl FnOnce(&Held) -> Completion) {
         // `news` is a sequence number. All messages up to this number were acknowledged, and their
-        // operations have completed. Only this thread passes the number to RDS. So this thread can
-        // report the status of the present operation before it passes the number.
+        // operations have completed. Only this thread passes the number to RDS. So RDS gets the
+        // status of the present operation first.
         let (posted, was_held, news) = {
             let mut place = self.connection.data().link.lock();
             let link: &mut Option<Link<Self>> = &mut place;
@@ -231,9 +231,9 @@ impl Handler {
     }
 
     /// Classifies a fragment by its header and the length of its payload. Handles the
-    /// acknowledgement and the credits in the header. The fragment has used a Receive, which will
-    /// be posted again. So this function also counts one Receive as posted. Returns the type of the
-    /// fragment, and whether an acknowledgement is due.
+    /// acknowledgement and the credits in the header. Counts one Receive as posted, because the
+    /// Receive of this fragment will be posted again. Returns the type of the fragment, and whether
+    /// this host must send an acknowledgement.
     #[inline]
     fn heard(&self, header: &Header, payload: usize) -> Result<(Part, bool)> {
         let (ack, credit) = (header.ack, header.credit);
@@ -349,9 +349,11 @@ impl QpHandler for Handler {
     }
 }
 
-/// Converts the status of the first work request that failed. If the peer refused an operation, the
-/// program is told that the peer refused the operation. If the connection failed, RDS discards the
-/// operations that were in flight.
+/// Converts the status of the first work request that failed:
+///
+/// - `Refused`: the peer refused an operation. RDS tells the program this.
+/// - `Flushed`: the connection failed. RDS discards the operations that were in flight.
+/// - `Failed`: any other failure.
 fn completion(status: WcStatus) -> Completion {
     match status {
         WcStatus::REMOTE_ACCESS | WcStatus::REMOTE_INVALID_REQUEST => Completion::Refused,

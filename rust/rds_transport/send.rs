@@ -110,9 +110,9 @@ impl<H: QpHandler> Link<H> {
 
 impl<H: QpHandler> Link<H> {
     /// Posts the fragments of a message from offset `at` on, until the send queue is full or no
-    /// credit is left. If `fenced` is true, the device sends them only after all RDMA Reads that
-    /// were posted before have completed. Returns the number of posted bytes of payload, or `None`
-    /// if no frame was posted.
+    /// credit is left. If `fenced` is true, the device sends the fragments only after the
+    /// completion of all RDMA Reads that were posted earlier. Returns the number of posted bytes of
+    /// payload, or `None` if no frame was posted.
     #[inline]
     fn fragments(
         &mut self,

@@ -64,10 +64,11 @@ const GRACE: Delta = Delta::from_millis(50);
 
 /// Returns true if the driver can use the device of an id.
 ///
-/// A device without fast registration cannot make memory accessible to peers. iWARP devices are not
-/// supported for two reasons. On iWARP the end that accepts a connection must not send first, and
-/// RDS does not ensure this order. The driver registers memory with a queue pair that is connected
-/// to itself, and iWARP does not allow such a connection.
+/// * The device must offer fast registration. Without it, the driver cannot make memory accessible
+///   to peers.
+/// * The device must not be for iWARP. On iWARP the end that accepts a connection must not send
+///   first, and RDS does not ensure this order. In addition, the driver registers memory with a
+///   queue pair that is connected to itself, and iWARP does not allow such a connection.
 pub(crate) fn has_usable_device(id: &CmId) -> bool {
     let fits = |device: DeviceInfo| device.fast_reg && !device.ends_early;
     DeviceInfo::of(id).is_some_and(fits)
@@ -115,11 +116,14 @@ impl State {
         self.with_link(|link| link.failure.is_some()) != Some(false)
     }
 
-    /// Waits for a short time until the operations in flight have completed. The wait has two
-    /// reasons. If the peer's device has refused an operation, the peer ends the connection, and
-    /// this host's device may not have reported yet how the operation failed. If this host's device
-    /// has refused an operation of the peer, this host's device may not have told the peer's device
-    /// yet. May sleep.
+    /// Waits for a short time until the operations in flight have completed. May sleep.
+    ///
+    /// The wait has two reasons:
+    ///
+    /// * The peer's device may have refused an operation of this host. In this case the peer ends
+    ///   the connection, possibly before this host's device reports how the operation failed.
+    /// * This host's device may have refused an operation of the peer, and may not have told the
+    ///   peer's device yet.
     fn settle(&self) {
         let flushed = |link: &mut Link<Handler>| link.failure == Some(Completion::Flushed);
         if self.with_link(flushed) == Some(true) {
@@ -170,8 +174,8 @@ impl Transport for Rds {
 
     fn connect(connection: &Arc<Connection<Self>>) -> Result {
         let mut place = connection.data().endpoint.lock();
-        // An endpoint that exists already was created for a connection request of the peer. RDS
-        // dropped the connection while the driver was accepting that request.
+        // An endpoint can exist already: the driver created it to accept a connection request of
+        // the peer, but RDS dropped the connection before the accept had finished.
         let former = place.take();
         connection.data().end(former);
         match Endpoint::connect(connection) {

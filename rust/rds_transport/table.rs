@@ -119,10 +119,10 @@ impl Table {
         self.devices.remove(at).ok()
     }
 
-    /// Returns the region with the lowest key among the regions on a device whose keys are at least
-    /// `key`. To find all regions on a removed device, the caller calls this function repeatedly,
-    /// each time with the key after that of the returned region. No region is added on a device
-    /// that was removed from the table.
+    /// Returns one region on a device: among the regions with a key of at least `key`, the region
+    /// with the lowest key. To find all regions of a removed device, the caller calls this function
+    /// repeatedly, each time with the key after that of the returned region. No region is added on
+    /// a device that was removed from the table.
     pub(crate) fn next_on(&mut self, device: u64, key: u32) -> Option<Arc<Slot>> {
         let mut cursor = self.regions.cursor_lower_bound_mut(&key)?;
         loop {

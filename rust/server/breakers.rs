@@ -34,8 +34,9 @@ use xprtrdma_svc::util::now_ms;
 
 /// The Calls that are remembered because they broke connections.
 pub(crate) struct Breakers {
-    /// Whether any Call that broke a connection is remembered. A Call that arrives while this flag
-    /// changes may be admitted, even if the Call broke connections before.
+    /// Whether any Call that broke a connection is remembered. The flag is read without a lock. So
+    /// a Call that arrives while the flag changes may be admitted, although it broke connections
+    /// before.
     any: AtomicBool,
     clients: Pin<KBox<SpinLock<KVec<Option<OfClient>>>>>,
 }

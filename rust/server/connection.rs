@@ -128,9 +128,9 @@ impl Connection {
             reply_threshold_v2: events.agreed.reply_v2,
             longest_call,
         };
-        // A device refuses to connect if this host wants more Reads in flight than the device
-        // supports. If no Read may be in flight, the first call with a Read chunk would block all
-        // later work requests.
+        // The device refuses to connect if this host wants more Reads in flight than the device
+        // supports. So the number is limited here. If no Read may be in flight, the connection is
+        // refused: the first Read would never be executed, and would block all later work requests.
         let reads = events.agreed.reads.min(pd.max_reads());
         if reads == 0 {
             return Err(EINVAL);

@@ -48,20 +48,22 @@ impl Count {
 /// Answers that waited because the send queue was full. Such an answer counts as a call of its
 /// client until the answer is posted (`responder::grant`).
 pub(crate) static ANSWERS: Count = Count::new("answers_waited");
-/// Calls that waited because the calls and results of one connection may use at most a quarter of
-/// the memory that all connections together may use (`responder::budget`).
+/// Calls that waited because of the limit for their connection (`responder::budget`). The calls and
+/// results of one connection may use at most a quarter of the memory that all connections may use.
+/// They must also leave at least as much memory free as they use.
 static SHARE: Count = Count::new("memory_of_one_short");
-/// Calls that waited because of the limits for the connections of one client address. Together,
-/// these connections may use at most half of the memory that all connections may use. They must
-/// also leave at least as much memory free as they use (`responder::budget`).
+/// Calls that waited because of the limit for their client address (`responder::budget`). Together,
+/// all connections of one client address may use at most half of the memory that all connections
+/// may use. They must also leave at least as much memory free as they use.
 static ADDRESS: Count = Count::new("memory_of_address_short");
-/// Calls that waited because the calls and results of all connections may use at most an eighth of
-/// the host's memory. The limit of an eighth is at least 16 MiB and at most 128 MiB
-/// (`responder::budget`). A call of at most two pages is not counted (`server::memory`).
+/// Calls that waited because of the limit for the calls and results of all connections
+/// (`responder::budget`). The limit is an eighth of the host's memory, but at least 16 MiB and at
+/// most 128 MiB. A call that needs at most two pages does not count towards the limit
+/// (`server::memory`).
 static BUDGET: Count = Count::new("memory_of_all_short");
-/// Calls that waited because the maximum number of RDMA Reads was in flight. The maximum is the
-/// number that client and host support, but at most 16. A call that needs more Reads is processed
-/// when no other Reads are in flight (`responder::budget`).
+/// Calls that waited because the maximum number of RDMA Reads was in flight (`responder::budget`).
+/// The maximum is 16, or less if the client or the host supports fewer. A call that needs more
+/// Reads than the maximum is processed when no other Reads are in flight.
 pub(crate) static READS: Count = Count::new("reads_waited");
 /// Messages that were dropped or refused. They include calls with more than 16 Write chunks or more
 /// than 64 segments (`responder::admit`).
@@ -69,15 +71,16 @@ pub(crate) static MALFORMED: Count = Count::new("malformed_messages");
 /// Connection requests that were rejected because 64 requests of the listener already waited for a
 /// thread (`rdma::cm::listen`).
 pub(crate) static WAITING: Count = Count::new("requests_rejected");
-/// Connection requests that were rejected for one of two reasons (`served::door`). First reason:
-/// the listener had 512 connections, or the client address had 128 connections, and no idle
-/// connection could be closed. Second reason: 32 requests of the client address already waited to
-/// be accepted.
+/// Connection requests that were rejected for one of two reasons (`served::door`):
+///
+/// - The listener had 512 connections, or the client address had 128 connections, and no idle
+///   connection could be closed.
+/// - 32 requests of the client address already waited to be accepted.
 pub(crate) static REJECTED: Count = Count::new("connections_rejected");
 
-/// Lines that were not written to the log because too many lines were written within five seconds:
-/// 20 about one client address, or 200 about all clients. At most 64 client addresses are counted
-/// separately (`served::lines`).
+/// Lines that were not written to the log because a limit was reached (`served::lines`). Within
+/// five seconds, at most 20 lines about one client address may be written, and at most 200 lines
+/// about all clients. At most 64 client addresses are counted separately.
 pub(crate) static LINES: Count = Count::new("log_lines_left_out");
 
 /// Idle connections that were closed to make room for a new connection. The newest idle connections
@@ -88,10 +91,12 @@ static HALF_OPEN: Count = Count::new("ended_half_open");
 /// Connections whose client was silent for 60 s, and then did not answer a probe within 30 s
 /// (`served::life`).
 static SILENT: Count = Count::new("ended_silent");
-/// Connections that ended for one of two reasons (`served::life`). First reason: work requests
-/// (RDMA Reads, Writes, messages) were in the send queue, and none of them completed within 30 s,
-/// even if the client continued to send. Second reason: a work request did not complete within 60
-/// to 120 s, and calls of other connections waited for memory that this connection held.
+/// Connections that ended for one of two reasons (`served::life`):
+///
+/// - Work requests (RDMA Reads, Writes, messages) were in the send queue, and none of them
+///   completed within 30 s. It did not matter whether the client continued to send.
+/// - A work request did not complete within 60 to 120 s. During this time the connection held
+///   memory, and calls of other connections waited for memory.
 static STALLED: Count = Count::new("ended_send_queue_stalled");
 /// Connections that ended because 16 of their messages were dropped or refused. The count of such
 /// messages decreases by one each minute (`served::life`).

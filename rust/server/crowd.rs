@@ -130,17 +130,18 @@ impl Ending {
         self.heard.store(true, Relaxed);
     }
 
-    /// Records that a periodic check (tick) takes place. Returns whether a message arrived since
-    /// the last tick. Marks the connection as idle if no message arrived and `under_way` is false.
-    /// `under_way` says whether calls are in flight.
+    /// Records that a periodic check (tick) takes place. `under_way` says whether calls are in
+    /// flight. Returns whether a message arrived since the last tick. If no message arrived and no
+    /// call is in flight, marks the connection as idle.
     pub(crate) fn ticked(&self, under_way: bool) -> bool {
         let heard = self.heard.swap(false, Relaxed);
         self.is_idle.store(!heard && !under_way, Relaxed);
         heard
     }
 
-    /// Returns true if the connection seems idle. A call may arrive at the moment at which an idle
-    /// connection is closed. The client then sends the call again on its next connection.
+    /// Returns true if the connection seems idle. This can be wrong, because a call may just be
+    /// arriving. If the connection is closed nevertheless, the client sends the call again on its
+    /// next connection.
     fn is_idle(&self) -> bool {
         self.is_idle.load(Relaxed) && !self.heard.load(Relaxed)
     }

@@ -44,8 +44,8 @@ use xprtrdma_rdma::cm::{
     CmHandler, //
 };
 
-/// The state of a connection that follows from the reports of the connection manager. The state
-/// exists from the connection request on.
+/// What the connection manager has reported about a connection. The object exists from the
+/// connection request on.
 pub(crate) struct Events {
     pub(crate) peer: SocketAddr,
     /// The parameters that were negotiated with the client.

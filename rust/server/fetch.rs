@@ -191,10 +191,10 @@ impl Reading {
         }
     }
 
-    /// Assembles the message of the call. The call no longer waits for memory or for Reads. `pages`
-    /// are the pages that the Reads of the call have filled, or `None` if the call has no Reads. If
-    /// the call is refused, passes the number of its pages that count towards the limits to
-    /// `give_back`.
+    /// Assembles the message of a call that no longer waits for memory or for Reads. `pages` are
+    /// the pages that the Reads of the call have filled, or `None` if the call has no Reads. If the
+    /// call is refused, calls `give_back` with the number of its pages that count towards the
+    /// limits.
     #[inline(always)]
     pub(crate) fn finish(
         self,

@@ -3,8 +3,9 @@
 //! Makes a listener follow its address to another device.
 //!
 //! When the hardware address of the listener's address changes, ib_core moves the GIDs of the
-//! address to another device in a work item. This work item may run before or after the connection
-//! manager reports the change. So the listener listens again several times.
+//! address to another device. A work item does this, either before or after the connection manager
+//! reports the change. If the listener listens again too early, it does not find the other device.
+//! So it listens again several times.
 
 use core::sync::atomic::{
     fence,
@@ -41,8 +42,8 @@ const PAUSE_MS: u32 = 1500;
 
 const AGAIN: u64 = 0;
 
-/// Decides when a listener must listen again. At that time the follower rings the listener's bell,
-/// which wakes a thread of the RPC server, and this thread makes the listener listen again.
+/// Decides when a listener must listen again. At that time the follower rings the listener's bell.
+/// The bell wakes a thread of the RPC server, and the thread makes the listener listen again.
 #[pin_data]
 pub(crate) struct Follower {
     bell: Bell,

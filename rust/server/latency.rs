@@ -48,9 +48,9 @@ pub(crate) enum Stage {
     Serve,
     /// The stage until the reply is posted, or is stored because the send queue is full.
     Reply,
-    /// The stage until the client's device has acknowledged the RDMA Writes of the reply. Replies
-    /// without RDMA Writes are not counted in this stage, because one completion stands for the
-    /// Sends of several replies.
+    /// The stage until the client's device has acknowledged the RDMA Writes of the reply. A reply
+    /// without RDMA Writes is not counted, because its Send has no completion of its own: one
+    /// completion stands for the Sends of several replies.
     Write,
 }
 

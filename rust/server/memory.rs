@@ -3,10 +3,10 @@
 //! Accounting of the memory that the calls of all connections hold.
 //!
 //! For each call two kinds of pages are counted before they are allocated: the pages that the
-//! call's Reads fill, and the pages that the call's results may need. The pages of a call stay
-//! counted until the RPC server has finished the call. The pages of the call's RDMA Writes stay
-//! counted until the Writes have completed. A call that needs only a few pages is not counted,
-//! because the number of calls is limited as well.
+//! call's Reads fill, and the pages that the call's results may need. The pages stay counted until
+//! the RPC server has finished the call. Only pages that RDMA Writes send stay counted longer,
+//! until the Writes have completed. A call that needs only a few pages is not counted, because the
+//! number of calls is limited as well.
 
 use crate::sizes::{
     LEAST_MEMORY,
@@ -161,8 +161,8 @@ pub(crate) fn counted_writes(bytes: usize) -> u32 {
     }
 }
 
-/// Counts pages of a call in the budget of all calls, the share of the connection and the account
-/// of the client address.
+/// Counts `pages` pages for a call. Adds them to three accounts: the budget of all calls, the share
+/// of the connection, and the account of the client address.
 pub(crate) fn take(share: &mut Share, address: &Account, pages: u32) -> Result<Counted, Wait> {
     address.take(pages)?;
     take_free(share, pages).inspect_err(|wait| {
@@ -188,8 +188,8 @@ fn take_free(share: &mut Share, pages: u32) -> Result<Counted, Wait> {
     }
 }
 
-/// Stops counting the pages of a call in the budget of all calls, the share of the connection and
-/// the account of the client address.
+/// Stops counting the pages of a call. Removes them from three accounts: the budget of all calls,
+/// the share of the connection, and the account of the client address.
 pub(crate) fn give_back(share: &mut Share, address: &Account, pages: Counted) {
     address.give_back(pages.count());
     let mut budget = Budget::of(0);

@@ -44,7 +44,7 @@ use xprtrdma_svc::{
 };
 
 /// The grant of a connection, and the responses that wait for space in the send queue. The vector
-/// does not grow beyond its capacity.
+/// of these responses does not grow beyond its capacity.
 pub(crate) struct Outbox {
     pub(crate) grant: Pin<KBox<SpinLock<Account>>>,
     waiting: Pin<KBox<SpinLock<KVec<Waiting>>>>,
@@ -258,9 +258,9 @@ impl Outbox {
                     along,
                     unsent,
                 })?;
-                // Space may have become free before the response was stored. In that case perhaps
-                // no later completion posts the response. So this thread tries to post the
-                // response.
+                // Perhaps space became free before the response was stored, and no work request is
+                // in flight any more. Then no completion would post the response. So this thread
+                // tries to post it.
                 self.pump(qp).map(|_| ())
             }
         }

@@ -2,10 +2,10 @@
 
 //! Calls that wait for memory, and calls whose data are still in the client's memory.
 //!
-//! A call waits in its Receive buffer until three conditions hold: memory is available for its data
-//! and its results, its RDMA Reads can be posted, and its RDMA Reads have completed. No thread
-//! waits. Waiting calls continue in the order of their arrival. Waiting calls are processed further
-//! by completion handlers, and by threads that finish other calls.
+//! A call waits in its Receive buffer for three things, one after the other: memory for its data
+//! and its results, space to post its RDMA Reads, and the completion of these Reads. No thread
+//! waits with the call. Completion handlers, and threads that finish other calls, process waiting
+//! calls further, in the order in which the calls arrived.
 
 use crate::{
     call::Fetched,
@@ -116,8 +116,8 @@ pub(crate) enum Pumped {
 }
 
 impl Reads {
-    /// Creates the queues of a connection that may have this number of RDMA Reads in flight. The
-    /// pages of the connection are also added to the account of its client address.
+    /// Creates the queues of a connection that may have `reads` RDMA Reads in flight. The pages of
+    /// the connection also count towards the limit for its client's address.
     pub(crate) fn new(sizes: &Sizes, pd: &Arc<Pd>, reads: u8, events: &Events) -> Result<Self> {
         let most = sizes.inbox();
         let queues = Queues {
@@ -473,9 +473,9 @@ impl Reads {
         may_go_on
     }
 
-    /// Drops all calls. Called when the connection has ended and no handler runs. The drop is
-    /// needed to break a cycle of references: the calls hold the queue pair, whose handler holds
-    /// the calls.
+    /// Drops all calls. Called when the connection has ended and no handler runs. Without this
+    /// call, the objects would keep each other for ever: the calls hold the queue pair, whose
+    /// handler holds the calls.
     pub(crate) fn give_up(&self) {
         let mut queues = self.queues.lock();
         let calls = (

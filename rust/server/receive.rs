@@ -190,9 +190,9 @@ impl Handler {
         self.inbox.push(fetched)
     }
 
-    /// Passes a call whose Reads have completed to the RPC server. Returns whether other calls
-    /// wait. Not inlined, so that the caller need not save the registers of this function when RDMA
-    /// Writes complete.
+    /// Passes a call to the RPC server, after all Reads of the call have completed. Returns whether
+    /// other calls wait. Not inlined: otherwise the caller would save the registers of this
+    /// function even when RDMA Writes complete.
     #[inline(never)]
     fn fetched(qp: ArcBorrow<'_, Qp<Self>>, transfer: KBox<Transfer>) -> bool {
         let this = qp.handler();
@@ -344,8 +344,8 @@ impl QpHandler for Handler {
         });
         this.callbacks.heard(call.version(), &this.events);
         let requested = Some(call.credits());
-        // The call is admitted before the next functions run. Its state must be preserved while
-        // they run, and a call that is admitted has less state.
+        // The call is admitted before the next functions run, because an admitted call has less
+        // state that must be kept while they run.
         let call = match call.admit(&this.terms) {
             Ok(call) => call,
             Err(refusal) => return Self::refuse_message(qp, requested, refusal),
@@ -415,8 +415,9 @@ impl QpHandler for Handler {
             Tag::of(&transfer).end();
             this.reads.written(transfer)
         };
-        // `send_space` is called here only because calls of the client wait. If a message waits for
-        // space in the send queue, the queue pair calls `send_space` when space becomes free.
+        // `send_space` is called here only for calls of the client that wait. For a message that
+        // waits for space in the send queue, the queue pair calls `send_space` when space becomes
+        // free.
         if may_go_on {
             Self::send_space(qp);
         }

@@ -176,8 +176,8 @@ impl Connection {
         };
         let handler = self.qp.handler();
         let mut grant = handler.outbox.grant.lock();
-        // Usually the code that sends a response counts the Receives that were posted again. A
-        // dropped call gets no response, so these Receives are counted here.
+        // Usually the Receives that were posted again are counted when a response is sent. A
+        // dropped call gets no response, so they are counted here.
         grant.count_finished(&self.qp);
         let lost = grant.drop_unanswered(ticket);
         drop(grant);
@@ -187,10 +187,10 @@ impl Connection {
     }
 }
 
-/// Takes the pages of the RDMA Writes out of `counted`, which counts the pages of the call. So
-/// these pages still count after the call has ended, until the Writes have completed. Returns false
-/// if the Writes use more pages than were counted for the call. This is possible, because a reply
-/// of NFSv4.0 may be longer than the longest call.
+/// Takes the pages of the RDMA Writes out of `counted`, which counts the pages of the call. So when
+/// the call ends, these pages are not subtracted: they count until the Writes have completed.
+/// Returns false if the Writes use more pages than were counted for the call. This is possible,
+/// because a reply of NFSv4.0 may be longer than the longest call.
 fn hand_over(counted: &mut Option<Counted>, writes: &Transfer) -> bool {
     match memory::counted_writes(writes.bytes()) {
         0 => true,

@@ -78,8 +78,8 @@ const FIRST_CALLS: u16 = 8;
 const SPARE: u16 = 16;
 /// Maximum number of calls in flight to a client. Each call needs a Receive for its reply.
 pub(crate) const CALLBACKS: u16 = 8;
-/// If calls to a client wait for this number of ticks (one minute), and the client answers no call
-/// in this time, the connection ends. The RPC client gives up a single call earlier.
+/// The connection ends if calls to the client wait for their answers, but the client answers none
+/// of them for this number of ticks (one minute). The RPC client gives up a single call earlier.
 pub(crate) const CALLBACK_TICKS: u32 = 12;
 /// Maximum number of Receives that wait to be posted again.
 const RECV_BATCH: u16 = 8;
@@ -209,10 +209,10 @@ impl Sizes {
         let Some(Regions { pages, longest }) = self.regions else {
             return Ok(None);
         };
-        // Either each Read in flight uses at most one region, or all regions in use belong to one
-        // long call. In addition the regions of the next call may already be prepared. So `count`
-        // is the larger of the number of Reads and the number of regions of the longest call, plus
-        // the regions of the longest call.
+        // The Reads in flight use at most one region each, or they use the regions of one long
+        // call. So they need the number of Reads or the number of regions of the longest call,
+        // whichever is larger. The next call may already have prepared its regions, so the number
+        // of regions of the longest call is added.
         // CAST, NO-OVERFLOW: All these numbers are small.
         let count = longest.max(reads.into()).wrapping_add(longest) as usize;
         let sinks = Sinks::new(pd, pages, count)?;

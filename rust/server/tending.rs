@@ -36,8 +36,8 @@ impl Tended for Handler {
                         events.end(Cause::Transfer);
                     }
                 }
-                // `Begin` requires that the calls which have arrived are passed on. This server
-                // passes on each call when it arrives, so no action is needed.
+                // `Act::Begin` requires that all messages that have arrived are passed to the RPC
+                // layer. This server passes on each call when it arrives, so no action is needed.
                 Act::Begin | Act::Nothing => {}
             }
         }

@@ -213,10 +213,12 @@ impl Watch {
         self.life.lock().option_refused();
     }
 
-    /// Records that a periodic check (tick) takes place. `in_flight` returns two numbers of work
-    /// requests in flight on the send queue: all work requests, and the signalled ones. `has_calls`
-    /// says whether calls are in flight, and `holds_memory` whether calls hold memory that counts
-    /// towards the limits. Returns the required actions.
+    /// Records that a periodic check (tick) takes place. Returns the required actions.
+    ///
+    /// - `in_flight` returns two counts of work requests that are in flight on the send queue: all
+    ///   work requests, and the signalled ones.
+    /// - `has_calls` says whether calls are in flight.
+    /// - `holds_memory` says whether calls hold memory that counts towards the limits.
     pub(crate) fn tick(
         &self,
         events: &Events,

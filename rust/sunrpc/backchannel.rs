@@ -4,11 +4,14 @@
 //! (RFC 8167). Delivery and replies are in [`callback`](crate::callback).
 //!
 //! A callback occupies a slot from its delivery until the callback service frees it. The slots are
-//! created when the upper layer sets up its callback service, and exist as long as the transport. A
-//! transport has twice as many slots as one connection may use, for two reasons. First, each new
-//! connection grants the server all credits again (BC-19), while callbacks of the previous
-//! connection may still occupy slots. Second, the server receives its credit back with the reply,
-//! before the callback service frees the slot.
+//! created when the upper layer sets up its callback service, and exist as long as the transport.
+//!
+//! A transport has twice as many slots as one connection may use, for two reasons:
+//!
+//! - Each new connection grants the server all credits again (BC-19). At that time, callbacks of
+//!   the previous connection may still occupy slots.
+//! - The reply to a callback returns the server's credit. The callback service frees the slot only
+//!   later.
 
 use crate::{
     common::Common,
@@ -87,9 +90,9 @@ unsafe impl Send for BcSlot {}
 struct Slots {
     free: KVec<KBox<BcSlot>>,
     put_work: Option<Arc<PutWork>>,
-    /// Cookie of the connection on which the latest callback arrived. `served` counts the callbacks
-    /// of that connection that are not answered yet.
+    /// Cookie (number) of the connection on which the latest callback arrived.
     cookie: u32,
+    /// Number of callbacks of that connection that are not answered yet.
     served: u16,
 }
 
@@ -154,9 +157,8 @@ impl PutWork {
     ///
     /// The caller owns the last reference to the transport and passes it to this function.
     pub(crate) unsafe fn put_last(self: Arc<Self>) {
-        // INVARIANT: The caller's reference becomes the reference that the work item owns. The
-        // caller's reference is the last reference. So the work item is not queued already, because
-        // a queued work item owns a reference.
+        // INVARIANT: The work item takes over the caller's reference. The work item is not queued
+        // already: a queued work item owns a reference, but the caller's reference is the last one.
         let queue = self.common.clone();
         let _ = queue.queue().queue().enqueue(self);
     }
@@ -231,8 +233,8 @@ impl<T: Transport> Backchannel<T> {
         Ok(())
     }
 
-    /// Takes a slot for a callback that arrived on connection `cookie`. Returns `None` if this
-    /// connection already has the maximum number of callbacks in service.
+    /// Takes a slot for a callback that arrived on connection `cookie`. Returns `None` if too many
+    /// callbacks of this connection are not answered yet, or if no slot is free.
     pub(crate) fn take(&self, cookie: u32) -> Option<KBox<BcSlot>> {
         let mut slots = self.slots.lock();
         if slots.cookie != cookie {

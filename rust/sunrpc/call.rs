@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Views of a request in three phases: while the request is sent ([`Call`], with the read-only view
-//! [`Encoded`]), while its task waits for the reply ([`Waiting`]), and while its reply is processed
-//! ([`Pinned`]).
+//! Views of a request in three phases:
+//!
+//! * while the request is sent: [`Call`], with the read-only view [`Encoded`]
+//! * while its task waits for the reply: [`Waiting`]
+//! * while its reply is processed: [`Pinned`]
 
 mod encoded;
 mod memory;
@@ -96,22 +98,22 @@ impl<'a, T: Transport> Call<'a, T> {
         xprt.inner.xids.include(procedure);
     }
 
-    /// Takes one credit for the request unless the request has a credit already. Returns `false` if
-    /// no credit is left. The RPC client then tries to send the request again as soon as a credit
-    /// is free.
+    /// Takes one credit for the request unless the request already has one. Returns `false` if no
+    /// credit is left. In this case the RPC client tries to send the request again as soon as a
+    /// credit is free.
     #[inline]
     pub fn take_credit(&self, xprt: &Xprt<T>) -> bool {
         // SAFETY: The caller holds the send lock, as a `Call` exists only under that lock.
         unsafe { bindings::xprt_request_get_cong(xprt.as_raw(), self.rqst()) }
     }
 
-    /// Lends a part of the call, or a part of the memory for the reply. Returns `None` if memory of
-    /// the request is already lent and another thread is processing a reply to the request. The
-    /// caller may try again later.
+    /// Lends a part of the call, or a part of the memory for the reply. Returns `None` if two
+    /// conditions hold: memory of the request is already lent, and another thread is processing a
+    /// reply to the request. The caller may try again later.
     #[inline]
     pub fn lend(&self, message: Message, part: Part) -> Option<Loan<'_, T>> {
-        // With patch 0005 of `Documentation/upstream`, the RPC client calls `reclaim_request`
-        // before it frees the call's pages.
+        // This is not needed with patch 0005 of `Documentation/upstream`: with the patch, the RPC
+        // client calls `reclaim_request` before it frees the call's pages.
         if message == Message::Call && !cfg!(xprtrdma_upstream) {
             // SAFETY: The request is being sent, so its task does not encode it at the same time.
             let release = unsafe { (*self.rqst()).rq_release_snd_buf };
@@ -120,13 +122,13 @@ impl<'a, T: Transport> Call<'a, T> {
             }
         }
         // SAFETY: By the type invariant the request is encoded, and it was queued before it was
-        // sent. The thread that ends the request waits for its leases.
+        // sent. The request is not released until its leases have ended.
         unsafe { Loan::new(self.slot(), message, part) }
     }
 
-    /// Delays the release of the call's pages. The pages belong to the security flavour, which
-    /// frees them with the function `release` when the request is encoded again. Once this method
-    /// was called, `release` runs only after the leases have ended.
+    /// Delays the release of the call's pages until the leases of the request have ended. The pages
+    /// belong to the security flavour. It frees them with the function `release` when the request
+    /// is encoded again.
     #[cold]
     fn delay_release(&self, release: unsafe extern "C" fn(*mut bindings::rpc_rqst)) {
         // SAFETY: Only this thread sends the request, and the request's task does not encode the
@@ -142,9 +144,9 @@ impl<'a, T: Transport> Call<'a, T> {
     }
 
     /// Zeroes the bytes that [`Pinned::placed_start`] reads, so that old bytes cannot be mistaken
-    /// for a reply (V1-070). Returns `EBUSY` while memory of the request is lent, because the
-    /// device may then write the reply into that memory, and the zeroes could overwrite the reply.
-    /// Returns `EAGAIN` if a reply arrived before the request was sent.
+    /// for a reply (V1-070). Returns `EAGAIN` if a reply has arrived already. Returns `EBUSY` while
+    /// memory of the request is lent: the device may be writing the reply into this memory, and the
+    /// zeroes could overwrite the reply.
     #[inline(never)]
     pub fn clear_reply(&self) -> Result {
         // No other thread can lend memory of this request now.
@@ -159,8 +161,8 @@ impl<'a, T: Transport> Call<'a, T> {
         }
         if self.reply().head_len() >= START_LEN {
             // SAFETY: The head has at least `START_LEN` bytes. While the queue lock is held no
-            // other thread looks the request up. So no other thread writes a reply into the head,
-            // and no thread wakes the task, which would read the bytes.
+            // other thread looks the request up. So no other thread writes a reply into the head.
+            // The task, which would read the bytes, is not woken either.
             unsafe { memory::clear_start(&raw mut (*self.rqst()).rq_rcv_buf) };
         }
         Ok(())

@@ -42,11 +42,12 @@ impl<'a, T: Transport> Delivery<'a, T> {
 }
 
 impl<T: Transport> Drop for Delivery<'_, T> {
-    /// Drops the reference to the transport. Does not sleep. If all users of the transport have
-    /// dropped their references, this reference is the last one. In this case [`PutWork`] drops the
-    /// reference, because dropping the last reference here could deadlock. The drop waits for the
-    /// send lock, and the holder of the send lock may wait for the completion handler that runs
-    /// this code.
+    /// Drops the reference to the transport. Does not sleep.
+    ///
+    /// If all users of the transport have dropped their references, this reference is the last one.
+    /// In this case [`PutWork`] drops it, because here the drop could deadlock. The drop of the
+    /// last reference waits for the send lock. The thread that holds the send lock may wait for the
+    /// completion handler that runs this code.
     fn drop(&mut self) {
         let raw = self.0.as_raw();
         // SAFETY: By the type invariant `self` owns a reference. The called function drops the
@@ -86,26 +87,26 @@ impl<T: Transport> Xprt<T> {
         // SAFETY: `deliver_callback` made this pointer from the box with `KBox::into_raw`.
         let slot = unsafe { KBox::from_raw(rqst.cast::<BcSlot>()) };
         xprt.inner.backchannel.put(slot);
-        // The dropped reference may be the last reference if the caller is the callback service,
-        // which is the usual case. If the caller is `deliver_callback`, its `Delivery` owns another
-        // reference.
+        // In the usual case the callback service calls this function. The dropped reference may
+        // then be the last reference. `deliver_callback` may also call this function, but its
+        // `Delivery` owns another reference.
         // SAFETY: This drops the reference that `xprt_enqueue_bc_request` took.
         unsafe { bindings::xprt_put(raw) };
     }
 
     /// Returns whether callbacks can be delivered to the transport.
     pub fn has_callbacks(&self) -> bool {
-        // A transport without users accepts no callbacks, for two reasons: a delivery must not
-        // become the only user of the transport, and without users no task waits for callbacks. The
-        // result may already be outdated when this function returns, because the last user may drop
-        // its reference at any time.
+        // A transport without users accepts no callbacks: no task waits for them, and their
+        // delivery must not become the only user of the transport. The last user may drop its
+        // reference at any time, so the result may already be outdated when this function returns.
         self.inner.backchannel.is_ready() && !self.is_dying()
     }
 
-    /// Passes a request of the server to the callback service. Returns `EBUSY` if the connection
-    /// already has the maximum number of requests in service (MAL-111), `EMSGSIZE` if the request
-    /// is longer than a page or shorter than 8 bytes, and `ENODEV` if callbacks are not set up or
-    /// the transport is being destroyed. Does not sleep.
+    /// Passes a request of the server to the callback service. Does not sleep. Returns an error in
+    /// these cases:
+    /// - `EBUSY`: The connection already has the maximum number of requests in service (MAL-111).
+    /// - `EMSGSIZE`: The request is longer than a page or shorter than 8 bytes.
+    /// - `ENODEV`: Callbacks are not set up, or the transport is being destroyed.
     pub fn deliver_callback(&self, message: &[u8]) -> Result {
         if message.len() > PAGE_SIZE || message.len() < 8 {
             return Err(EMSGSIZE);
@@ -133,10 +134,9 @@ impl<T: Transport> Xprt<T> {
             // CAST: The transaction id stays in network byte order.
             rqst.rq_xid = ptr::read_unaligned(message.as_ptr().cast());
             rqst.rq_bc_pa_state = 1 << bindings::RPC_BC_PA_IN_USE;
-            // For the RPC client, a value of 1 in `rq_cong` means that the request has a forward
-            // credit. So the RPC client queues the reply before requests that wait for a credit.
-            // The reply is sent even while such requests wait (BC-03). `release_request` resets the
-            // field.
+            // A value of 1 tells the RPC client that the request has a forward credit. So the RPC
+            // client queues the reply before requests that wait for a credit, and sends it while
+            // they wait (BC-03). `release_request` resets the field.
             rqst.rq_cong = 1;
             rqst.rq_rcv_buf.head[0].iov_base = call;
             rqst.rq_rcv_buf.head[0].iov_len = message.len();

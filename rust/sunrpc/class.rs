@@ -172,9 +172,9 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
         xprt.max_payload = limits.max_payload;
         xprt.bind_timeout = ms(60_000);
         xprt.reestablish_timeout = ms(5_000);
-        // If an idle timeout were set, the RPC client would start a timer after every call that
-        // leaves no other call in flight, and stop the timer at the next call. So no idle timeout
-        // is set, and drivers check `Xprt::unused` from time to time.
+        // No idle timeout is set. Instead, drivers check `Xprt::unused` from time to time. With an
+        // idle timeout, the RPC client would start a timer whenever no call is in flight any more,
+        // and stop the timer at the next call.
         xprt.idle_timeout = 0;
         xprt.connect_timeout = ms(limits.connect_timeout_ms);
         xprt.max_reconnect_timeout = ms(limits.reconnect_timeout_ms);

@@ -43,8 +43,8 @@ pub struct Common {
     looks: WorkQueue,
     debugfs: Arc<Dir>,
     servers: Arc<Servers>,
-    /// The settings; `None` after the class is unregistered. A thread may still hold a reference to
-    /// the `Common` object at that time.
+    /// The settings; `None` after the class is unregistered. This object may still exist at that
+    /// time, because threads may hold references to it.
     #[pin]
     settings: Mutex<Option<Settings>>,
 }
@@ -63,28 +63,29 @@ impl Common {
     }
 
     /// Returns the work queue that closes connections. It has its own rescuer. Closing a connection
-    /// waits for the device and for [`Common::completions`], but never for memory that a request
-    /// holds or for the RPC client.
+    /// waits for the device and for [`Common::completions`]. It never waits for the RPC client, or
+    /// for memory that a request holds.
     ///
-    /// Tasks wait until their connection is closed. A waiting task may occupy a worker of the RPC
+    /// Tasks wait until their connection is closed. Such a task may occupy a worker of the RPC
     /// client's queues, and may hold the send lock. When memory is short, the rescuer may be the
-    /// only worker of a queue. So connections are not closed on
+    /// only worker of a queue. So connections are not closed on other queues:
     ///
-    /// - the RPC client's queues, because their rescuer may be waiting for this very connection to
-    ///   close,
-    /// - [`Common::queue`], because its rescuer may spend a minute connecting, or may be waiting
-    ///   for memory that is freed only when such a task ends,
-    /// - [`Common::completions`], because closing a connection waits for work on that queue.
+    /// - The RPC client's queues: their rescuer may be waiting for this very connection to close.
+    /// - [`Common::queue`]: its rescuer may spend a minute connecting, or may be waiting for memory
+    ///   that is freed only when such a task ends.
+    /// - [`Common::completions`]: closing a connection waits for work on that queue.
     pub fn ends(&self) -> &WorkQueue {
         &self.ends
     }
 
     /// Returns the work queue that checks connections periodically. It has its own rescuer.
     ///
-    /// While a connection is about to move to another network path, the connection accepts no
-    /// calls. Only a periodic check ends this state. The check must not wait behind connection
-    /// attempts on [`Common::queue`], because each attempt may take a minute. The check must not
-    /// run on [`Common::ends`] either, because the check allocates memory.
+    /// A connection that is about to move to another network path accepts no calls. Only a periodic
+    /// check ends this state. The checks need their own queue for two reasons:
+    ///
+    /// - On [`Common::queue`] a check would wait behind connection attempts, and each attempt may
+    ///   take a minute.
+    /// - On [`Common::ends`] a check must not run, because it allocates memory.
     pub fn looks(&self) -> &WorkQueue {
         &self.looks
     }
@@ -135,8 +136,8 @@ static READY: InitOnce = InitOnce::new();
 /// Returns the shared state for a new transport, or `ENODEV` if the class is not registered. May
 /// sleep.
 ///
-/// The RPC client passes no private pointer to the function that sets up a transport. So that
-/// function must find the shared state in a global variable. No other code uses the variable.
+/// The RPC client passes no private pointer to the function that sets up a transport. So the shared
+/// state is in a global variable. The variable has no other purpose.
 pub(crate) fn get() -> Result<Arc<Common>> {
     if !READY.is_done() {
         return Err(ENODEV);
@@ -179,14 +180,18 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         drop(COMMON.lock().take());
-        // The settings are unregistered now, before the last reference to `Common` is dropped,
-        // because the next registration of a class registers the settings again.
+        // The settings are unregistered here, and not when the last reference to `Common` is
+        // dropped. The next registration of a class may come earlier, and registers the settings
+        // again.
         let settings = self.0.settings.lock().take();
         drop(settings);
         // All transports are gone, so no work is enqueued any more. But the last work item of a
-        // transport may still be returning, with a reference to `Common`. The code of that work
-        // item must not be unloaded before the work item returns. Also the work item must not drop
-        // the last reference, because it would then destroy the queue that it runs on.
+        // transport may still be returning, with a reference to `Common`. The flushes wait for this
+        // work item, for two reasons:
+        //
+        // - The code of the work item must not be unloaded before the work item returns.
+        // - The work item must not drop the last reference to `Common`. Otherwise it would destroy
+        //   the queue that it runs on.
         self.0.queue.flush();
         self.0.ends.flush();
         self.0.looks.flush();

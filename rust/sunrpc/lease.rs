@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A request's memory that is lent to the peer, which means that the peer may access it: first a
-//! [`Loan`], then a [`Lease`].
+//! Lends a request's memory to the peer. The peer may access memory that is lent to it. A [`Loan`]
+//! is the memory to be lent. It becomes a [`Lease`], which exists until the peer can no longer
+//! access the memory.
 //!
 //! While a lease exists, the request can be neither completed nor released:
 //! [`Pinned::complete`](crate::call::Pinned::complete) returns an error, and the code that releases
 //! the request waits. So an RPC never ends while the server can still access its memory (V1-103,
 //! V1-105), whatever the driver does.
 //!
-//! The RPC client may encode a request again while its memory is lent, without asking the
-//! transport. After such an encoding the head and the pages contain other bytes of the same
-//! request. The encoding would also free the pages that the security flavour had allocated for the
-//! previous encoding. [`Call::lend`](crate::call::Call::lend) delays the release of these pages
-//! until the leases have ended.
+//! The RPC client does not ask the transport before it encodes a request again. So a request may be
+//! encoded again while its memory is lent. This has two effects:
+//!
+//! - The head and the pages get other bytes, which belong to the same request.
+//! - The security flavour releases the pages that it had allocated for the previous encoding.
+//!   [`Call::lend`](crate::call::Call::lend) delays this release until the leases have ended.
 
 use crate::{
     slot::Slot,
@@ -93,12 +95,14 @@ impl<'a, T: Transport> Loan<'a, T> {
     }
 }
 
-// SAFETY: Each byte has a page, as `prepare_reply` has allocated missing pages. The memory stays
-// allocated until the lease is dropped: head and tail lie in the slot or in the last page of the
-// security flavour. `release_call` frees the flavour's pages, and the upper layer frees all other
-// pages after the request has ended. `release_call` and the end of the request wait until the count
-// of leases is zero. No Rust reference to the memory exists: replies are placed through raw
-// pointers, and only while the count is zero.
+// SAFETY: Each byte has a page, because `prepare_reply` has allocated missing pages. The memory
+// stays allocated until the lease is dropped:
+// - The head and the tail lie in the slot, or in the last page of the security flavour.
+// - `release_call` frees the pages of the security flavour. It waits until no lease exists.
+// - The upper layer frees all other pages after the request has ended. The end of the request also
+//   waits until no lease exists.
+// No Rust reference to the memory exists: replies are placed through raw pointers, and only while
+// no lease exists.
 unsafe impl<T: Transport> lend::Loan for Loan<'_, T> {
     type Lender = Lease<T>;
 
@@ -157,8 +161,8 @@ unsafe impl<T: Transport> Send for Lease<T> {}
 impl<T: Transport> lend::Lender for Lease<T> {}
 
 impl<T: Transport> Lease<T> {
-    /// Counts a lease. Returns `None` if the request has a lease already and is pinned, because the
-    /// thread that pinned the request may be ending that lease with
+    /// Counts a lease. Returns `None` if the request is pinned and has a lease already. The thread
+    /// that pinned the request may be ending that lease now, with
     /// [`Pinned::end_lease`](crate::call::Pinned::end_lease).
     ///
     /// # Safety

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Settings of a network namespace whose values are texts ([`Setting`]). The administrator changes
-//! the settings.
+//! Settings of network namespaces ([`Setting`]). The values of the settings are texts, which the
+//! administrator can change.
 //!
-//! Each setting has a module parameter, which provides the initial value, and a file in
+//! Each setting has a module parameter, which provides the initial value. It also has a file in
 //! `/proc/sys/sunrpc` of each network namespace. Writing the file requires `CAP_NET_ADMIN` in the
 //! user namespace that owns the network namespace. The settings are freed with their namespace. The
 //! driver decides which texts are valid.
@@ -81,9 +81,9 @@ pub fn remote_invalidation() -> Result<bool> {
     }
 }
 
-/// Checks the texts of the module parameters in the same manner as texts that are written to the
-/// files. Called when the module is loaded; loading fails with the error that this function
-/// returns. May sleep.
+/// Checks the values of the module parameters, by the same rules as a text that is written to the
+/// file of a setting. Called when the module is loaded. If this function returns an error, loading
+/// fails with that error. May sleep.
 pub fn check_parameters<C: Check>() -> Result {
     for setting in ALL {
         // SAFETY: The function returns a string that does not change while the module is loaded,

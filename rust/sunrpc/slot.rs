@@ -76,12 +76,12 @@ impl Drop for TaskBuf {
     }
 }
 
-/// The message buffers of a slot. Only the task that owns the slot accesses the buffers. While the
-/// slot is free, only the pool accesses them.
+/// The message buffers of a slot. Only the owner of the slot accesses them. The owner is a task, or
+/// the pool while it trims the slot.
 pub(crate) struct Buffers {
     pub(crate) call: TaskBuf,
-    /// The memory for the next encoding of a call, for the case that the peer can still access the
-    /// memory of the previous encoding. See [`part_encodings`](crate::call::part_encodings).
+    /// The memory for the next encoding of a call. Used if the peer can still access the memory of
+    /// the previous encoding. See [`part_encodings`](crate::call::part_encodings).
     pub(crate) next_call: TaskBuf,
     pub(crate) reply: TaskBuf,
     /// Two pages for a reply. The reply's head ends at the boundary between the two pages, and the
@@ -146,10 +146,14 @@ pub struct Slot<T: Transport> {
 
 // SAFETY: `rqst` is accessed only under the RPC client's rules, which this crate follows.
 unsafe impl<T: Transport> Send for Slot<T> {}
-// SAFETY: `rqst` is accessed only under the RPC client's rules. `buffers` is accessed only by the
-// task that owns the slot, or by the thread that has taken the slot from the pool; `release` only
-// by the sender of the request, or by the request's task while no thread can send the request;
-// `pinned` only under the queue lock; `known_page` only under the send lock.
+// SAFETY: Each of these fields is accessed by only one thread at a time:
+// * `rqst`: the RPC client's rules ensure this.
+// * `buffers`: accessed only by the task that owns the slot, or by the thread that has taken the
+//   slot from the pool.
+// * `release`: accessed only by the sender of the request, or by the request's task while no thread
+//   can send the request.
+// * `pinned`: accessed only under the queue lock.
+// * `known_page`: accessed only under the send lock.
 unsafe impl<T: Transport> Sync for Slot<T> {}
 
 impl<T: Transport> Slot<T> {
@@ -306,10 +310,12 @@ impl<T: Transport> Pool<T> {
         self.slots.len().saturating_sub(free.sum::<u32>() as usize)
     }
 
-    /// Frees the buffers of free slots that were not taken since the last call of this function,
-    /// except for the first [`RESERVE`] of these slots. This function takes each free slot for a
-    /// moment. During this time a task may find no free slot and wait. So the caller must call
-    /// `feed_backlog` afterwards. The function is a full barrier, as `feed_backlog` requires.
+    /// Frees the buffers of free slots that no task has taken since the last call of this function.
+    /// The first [`RESERVE`] of these slots keep their buffers.
+    ///
+    /// This function takes each free slot for a moment. During this time a task may find no free
+    /// slot and wait. So the caller must call `feed_backlog` afterwards. The function is a full
+    /// barrier, as `feed_backlog` requires.
     pub(crate) fn trim(&self) {
         let mut resting = 0;
         for slot in self.iter().filter(|slot| self.pop_this(slot)) {

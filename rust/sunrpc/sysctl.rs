@@ -75,7 +75,7 @@ unsafe impl Sync for Table {}
 
 impl Table {
     /// Creates the files. Returns `None` if no memory is available, or if another module has files
-    /// with the same names. In that case the initial values stay in effect. May sleep.
+    /// with the same names. Without the files, the initial values stay in effect. May sleep.
     pub fn register() -> Option<Self> {
         // SAFETY: The table is a complete static object. The called function refuses to register
         // the table a second time.

@@ -226,11 +226,15 @@ pub trait Transport: Check + Sized + Send + Sync + 'static {
 
     /// Starts a connection attempt that ends with [`ConnectLock::finish`]. Must not sleep.
     ///
-    /// If an attempt fails, it must end with an error after which the RPC client tries again. After
-    /// `ENETDOWN`, `ENETUNREACH`, `ECONNREFUSED`, `ECONNRESET`, `ECONNABORTED`, `EHOSTUNREACH`,
-    /// `EPIPE` or `EPROTO` the RPC client waits for 3 s. After `EADDRINUSE`, `ENOTCONN`, `EAGAIN`
-    /// or `ETIMEDOUT` the RPC client does not wait. After `ENOBUFS` the RPC client waits for 250
-    /// ms. Any other error ends the request.
+    /// If an attempt fails, it must end with one of these errors. The RPC client then tries again,
+    /// usually after a pause:
+    ///
+    /// - 3 s after `ENETDOWN`, `ENETUNREACH`, `ECONNREFUSED`, `ECONNRESET`, `ECONNABORTED`,
+    ///   `EHOSTUNREACH`, `EPIPE` or `EPROTO`.
+    /// - 250 ms after `ENOBUFS`.
+    /// - No pause after `EADDRINUSE`, `ENOTCONN`, `EAGAIN` or `ETIMEDOUT`.
+    ///
+    /// Any other error ends the request.
     fn connect(lock: ConnectLock<Self>);
 
     /// Closes the connection. When this method returns, the driver has released all resources of
@@ -259,15 +263,16 @@ pub trait Transport: Check + Sized + Send + Sync + 'static {
     /// method returns an error, the request ends. Task context, may sleep.
     fn check(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Result;
 
-    /// Revokes the peer's access to the request's memory, or starts to revoke it. Called if the
-    /// request ends, or if a request that was passed to `send` is encoded again. The caller then
-    /// waits until no [`Lease`](crate::lease::Lease) is left. Before the driver revokes the access,
-    /// it may wait for the reply for some time with [`Leaving::wait_for_reply`].
+    /// Revokes the peer's access to the request's memory, or starts to revoke it. Called when the
+    /// request ends. Also called when a request that was passed to `send` is encoded again. After
+    /// the call, the caller waits until no [`Lease`](crate::lease::Lease) is left. Before the
+    /// driver revokes the access, it may wait some time for the reply, with
+    /// [`Leaving::wait_for_reply`].
     ///
     /// Task context, may sleep. The request is not pinned and will not be looked up any more. The
     /// task may hold the send lock or block the RPC client's queues. So if the connection is
-    /// broken, closing the connection must end the leases without the send lock and without the RPC
-    /// client's queues.
+    /// broken, the driver must be able to close it and end the leases without the send lock and
+    /// without these queues.
     fn revoke(xprt: &Xprt<Self>, call: &Encoded<'_, Self>, leaving: Leaving);
 
     /// Called when a request returns its credit. If the request was sent and its reply has not

@@ -182,8 +182,8 @@ impl<'a> XdrBuf<'a> {
         }
     }
 
-    /// Calls `take` with the pieces of the page data after the first `skip` bytes. Returns `false`
-    /// if `take` returned `false`.
+    /// Calls `take` with the piece of the page data after the first `skip` bytes, if any. Subtracts
+    /// the number of skipped bytes from `skip`. Returns `false` if `take` returned `false`.
     #[inline]
     fn rest_of_pages(&self, skip: &mut usize, take: &mut impl FnMut(Piece<'_>) -> bool) -> bool {
         let page_len = self.page_len();
@@ -227,12 +227,12 @@ impl<'a> XdrBuf<'a> {
     }
 }
 
-/// A message that is to be sent. The bytes of such a message do not change.
+/// A view of a message that is to be sent, whose bytes do not change.
 ///
 /// # Invariants
 ///
-/// Lengths and bytes do not change while the view exists. The peer may read memory that an earlier
-/// encoding of the same request has lent to the peer.
+/// Lengths and bytes do not change while the view exists. The peer may be able to read the memory,
+/// because an earlier encoding of the same request has lent the memory to it.
 ///
 /// # Examples
 ///
@@ -304,11 +304,12 @@ impl XdrBytes<'_> {
     }
 }
 
-/// A cache of one entry: the last translated address, and its page. A slot keeps its buffers, so
-/// the cache usually contains the needed page. The cache saves 10 instructions per RPC. The page of
-/// an address does not change while the memory is allocated. On machines whose memory cannot be
-/// unplugged, the page of an address never changes (on x86 and arm64 the map of all pages is one
-/// virtual array).
+/// A cache of one entry: the last translated address, and its page. The cache saves 10 instructions
+/// per RPC. A slot keeps its buffers, so the cache usually contains the needed page.
+///
+/// The page of an address does not change while the memory is allocated. On machines whose memory
+/// cannot be unplugged, it never changes. On x86 and arm64 it never changes either, because the map
+/// of all pages is one virtual array.
 ///
 /// # Invariants
 ///
@@ -346,8 +347,9 @@ impl KnownPage {
     }
 }
 
-/// Calls `take` with the bytes of `vector` after the first `skip` bytes. `vector` is a part of an
-/// RPC message. Returns `false` if `take` returned `false`.
+/// Calls `take` with the bytes of `vector` after the first `skip` bytes, if any. Subtracts the
+/// number of skipped bytes from `skip`. `vector` is a part of an RPC message. Returns `false` if
+/// `take` returned `false`.
 #[inline]
 fn rest_of(vector: kvec, skip: &mut usize, take: &mut impl FnMut(Piece<'_>) -> bool) -> bool {
     let skipped = core::cmp::min(*skip, vector.iov_len);

@@ -45,9 +45,9 @@ pub(crate) const OLD: u32 = 1 << 30;
 
 /// The xids of a transport that a server cannot foresee.
 pub(crate) struct Xids {
-    /// The procedures whose calls get xids from the bag of xids, as a bitmap. The bit of a
-    /// procedure is the procedure's number in the statistics, modulo the number of bits in a word.
-    /// If two procedures share a bit, the calls of both get xids from the bag.
+    /// A bitmap of the procedures whose calls get xids from the bag of xids. The index of a
+    /// procedure's bit is the procedure's number in the statistics, modulo the number of bits in a
+    /// word. If two procedures share a bit, the calls of both get xids from the bag.
     procedures: Atomic<usize>,
     bag: KVVec<Atomic<u32>>,
     /// The RPC client's counter at the time when the bag of xids was last searched for old xids.

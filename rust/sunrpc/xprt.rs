@@ -69,8 +69,8 @@ pub(crate) struct Inner<T: Transport> {
     pub(crate) timeout: Opaque<bindings::rpc_timeout>,
     back_refs: Holders,
     locked: UnsafeCell<T::Locked>,
-    // The fields are dropped in this order: the driver's data is dropped before the slots, because
-    // the data may refer to the slots.
+    // Fields are dropped in the order of their declaration. `data` precedes `pool`, because the
+    // driver's data may refer to slots.
     #[pin]
     pub(crate) data: T::Data,
     pub(crate) pool: Pool<T>,

@@ -40,8 +40,8 @@ impl<S: Service> Registration<S> {
         let files = files::Owner::new()?;
         let reverse = &raw mut bindings::svcrdma_reverse_class;
         // SAFETY: The class belongs to this module, and is not used before it is registered. If the
-        // class is registered already, this store does not change the pointer, and the next call
-        // fails.
+        // class is registered already, this store writes the value that the pointer already has,
+        // and the next call fails.
         unsafe { (*reverse).setup = Some(Ops::<S>::setup) };
         // This class is registered before the first connection exists. Otherwise another module
         // could register a class with the same number, and would treat this module's connections as
@@ -54,8 +54,8 @@ impl<S: Service> Registration<S> {
         });
         let class = &raw mut bindings::svcrdma_class;
         // SAFETY: The class belongs to this module, and is not used before it is registered. If the
-        // class is registered already, this store does not change the pointer, and the next call
-        // fails with `EEXIST`.
+        // class is registered already, this store writes the value that the pointer already has,
+        // and the next call fails with `EEXIST`.
         unsafe { (*class).xcl_ops = &Ops::<S>::LISTENER };
         // SAFETY: The class is a complete static object.
         to_result(unsafe { bindings::svc_reg_xprt_class(class) })?;

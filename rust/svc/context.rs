@@ -72,8 +72,9 @@ pub(crate) struct Context<S: Service> {
 ///
 /// # Invariants
 ///
-/// The pointer refers to a context in the memory that [`Buffer::memory`] of its message has
-/// returned. That method is not called again. Only this object uses the context.
+/// The pointer refers to a context. The context owns a message, and is in the memory that
+/// [`Buffer::memory`] of this message has returned. `Buffer::memory` is not called again for this
+/// message. Only this object uses the context.
 pub struct Arrived<S: Service>(NonNull<Context<S>>);
 
 // SAFETY: The object owns a message, pages and data of the driver. Any thread may own them.
@@ -178,8 +179,7 @@ impl<S: Service> Arrived<S> {
     ///
     /// # Safety
     ///
-    /// [`Arrived::into_raw`] has returned the pointer, which is not used for anything else
-    /// afterwards.
+    /// The pointer comes from [`Arrived::into_raw`]. The caller does not use it afterwards.
     #[inline(always)]
     pub(crate) unsafe fn from_raw(raw: NonNull<Context<S>>) -> Self {
         // INVARIANT: By this function's contract `into_raw` has given up the context.
@@ -210,9 +210,9 @@ impl<S: Service> Context<S> {
     pub(crate) fn front(&mut self) -> (&[u8], &mut S::Call) {
         let start = self.start();
         // SAFETY: `start` is at most the length of `message`, and by the contract of `Buffer` that
-        // many bytes are initialised. They do not change while the slice exists: only the owner of
-        // `message` uses them, the owner is borrowed, and the RPC server uses only the bytes from
-        // `start` on.
+        // many bytes are initialised. They do not change while the slice exists. The RPC server
+        // uses only the bytes from `start` on. Only the owner of `message` uses the bytes before
+        // `start`, and the owner is borrowed.
         let front = unsafe { slice::from_raw_parts(self.message.start().as_ptr(), start) };
         (front, &mut self.call)
     }
@@ -264,10 +264,11 @@ impl<S: Service> Context<S> {
             }
             Place::Pages { pages, .. } => {
                 let first = pages.len().min(PAGE_SIZE);
-                // NO-OVERFLOW: `first` is at most the length. The SYMLINK decoder of NFSv3 reads
-                // `pages[0]` even if no second page exists. `array` is valid in that case, too,
-                // because the array of pages has one element more than the number of pages.
+                // NO-OVERFLOW: `first` is at most the length.
                 let rest = pages.len().wrapping_sub(first);
+                // The SYMLINK decoder of NFSv3 reads `pages[0]` even if there is no second page.
+                // In that case `array` still points to an element of the array of pages, which has
+                // one element more than there are pages.
                 let array = pages.array().as_ptr().wrapping_add(1);
                 let head = pages.first().as_ptr();
                 ((head, first), (Some(array), rest), (None, 0))
@@ -290,8 +291,8 @@ impl<S: Service> Context<S> {
         arg.tail[0].iov_base = tail.unwrap_or(ptr::null_mut()).cast();
         arg.tail[0].iov_len = tail_len;
         if let Some(pages) = pages {
-            // `arg.pages` points to an array of pages. The RPC server sets it again for the
-            // thread's next call, so this change affects only the present call.
+            // The RPC server sets `arg.pages` again for the thread's next call. So this assignment
+            // affects only the present call.
             arg.pages = pages;
         }
         arg.page_base = 0;

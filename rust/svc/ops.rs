@@ -152,9 +152,9 @@ impl<S: Service> Ops<S> {
     /// `args` comes from the RPC client.
     unsafe fn try_setup(args: &bindings::xprt_create) -> Result<*mut bindings::rpc_xprt> {
         let xprt = NonNull::new(args.bc_xprt).ok_or(EINVAL)?.as_ptr();
-        // SAFETY: nfsd creates the client, and holds a reference to the connection. The sysfs file
-        // `add_xprt` passes a pointer without a reference. Only root can write this file, and the
-        // pointer is valid unless the connection ends at the same moment.
+        // SAFETY: Usually nfsd passes the connection, and holds a reference to it. When root writes
+        // to the sysfs file `add_xprt`, the RPC client passes the connection without a reference.
+        // In that case the pointer is valid unless the connection ends at the same moment.
         if !unsafe { bindings::svcrdma_is_connection(xprt) } {
             return Err(EINVAL);
         }
@@ -299,9 +299,9 @@ impl<S: Service> Ops<S> {
         // SAFETY: The thread owns its request.
         let pages = unsafe { (*rqstp).rq_next_page.offset_from((*rqstp).rq_respages) };
         if pages == 1 {
-            // The reply has used only the thread's first page, and was copied. So the thread may
-            // keep this page, which never belongs to a file. If the reply has used more pages, the
-            // RPC server replaces all pages that the reply has used.
+            // The reply has used only the thread's first page. This page never belongs to a file,
+            // and the reply was copied from it. So the thread may keep the page. If a reply has
+            // used more than one page, the RPC server replaces all pages that the reply has used.
             // SAFETY: The thread owns its request.
             unsafe { (*rqstp).rq_next_page = (*rqstp).rq_respages };
         }

@@ -20,9 +20,9 @@ use xprtrdma_bindings as bindings;
 /// - `message` is the reply in `request`, and fulfils the invariant of [`Encoded`]. `request`
 ///   belongs to the current thread. The middle part of the message is in pages. The head and the
 ///   tail are not in the pages of the middle part.
-/// - `taken` is a range of indices in the page array of the middle part. References to the pages of
-///   the elements in this range were passed to another object. These elements are also elements of
-///   the thread's own page array. If `taken` is not empty, no code uses the middle part.
+/// - `taken` is a range of indices in the page array of the middle part. The elements in this range
+///   are also elements of the thread's own page array. The references to their pages were passed to
+///   another object. If `taken` is not empty, no code uses the middle part.
 pub struct Reply<'a> {
     message: Encoded<'a>,
     request: *mut bindings::svc_rqst,
@@ -100,10 +100,10 @@ impl<'a> Reply<'a> {
         Some(u32::from_be_bytes(word))
     }
 
-    /// Takes over the pages of `len` bytes from offset `from` on, which must be in the middle part
-    /// of the message. Stores the addresses of the pages in `list`, unless `list` is `None`.
-    /// Afterwards no byte of the middle part can be copied. Returns `None` if the pages cannot be
-    /// taken. May sleep for memory.
+    /// Takes over the pages of `len` bytes from offset `from` on. These bytes must be in the middle
+    /// part of the message. Stores the addresses of the pages in `list`, or in a new list if `list`
+    /// is `None`. Afterwards no byte of the middle part can be copied. Returns `None` if the pages
+    /// cannot be taken. May sleep for memory.
     #[inline(never)]
     pub fn take_pages(&mut self, from: u32, len: u32, list: Option<PageList>) -> Option<PageRefs> {
         let (begin, end) = self.middle();
@@ -129,8 +129,9 @@ impl<'a> Reply<'a> {
         let raw = self.message.0;
         // SAFETY: By the type invariant the request belongs to the current thread.
         let (first, next) = unsafe { ((*self.request).rq_respages, (*self.request).rq_next_page) };
-        // The thread owns references only to the pages in its own array. The head and the tail of
-        // the message must be in the first of these pages, which is not taken.
+        // The thread owns references only to the pages in its own array, so only these pages can be
+        // taken. The first page of the array is not taken, and must contain the head and the tail
+        // of the message.
         let (first, next, array) = (first.addr(), next.addr(), raw.pages.addr());
         let offset = (raw.page_base as usize).checked_add(skip as usize)?;
         let count = offset.checked_add(len as usize)?.div_ceil(PAGE_SIZE);
@@ -142,9 +143,9 @@ impl<'a> Reply<'a> {
             return None;
         }
         // SAFETY: The elements are in the part of the thread's array that the thread uses for this
-        // reply. So the thread has a reference to the page of each element. The thread passes these
-        // references on: `end` removes the pages from the array, and until then no code uses the
-        // middle part.
+        // reply. So the thread has a reference to the page of each element, and may pass the
+        // references on: later `end` removes the pages from the array, and until then no code uses
+        // the middle part.
         let refs = unsafe { PageRefs::take(raw.pages, offset, len as usize, list) }.ok()?;
         // INVARIANT: The references to the pages of these elements were passed to `refs` above.
         self.taken = offset / PAGE_SIZE..count;

@@ -188,9 +188,9 @@ impl<S: Service> Line<S> {
         let Some(xprt) = xprt.map(NonNull::as_ptr) else {
             return;
         };
-        // SAFETY: The [`Line`] holds a reference to the transport. Other threads read the field
-        // only while they create a client. For this they need the connection, which is about to be
-        // freed, so no thread reads the field now.
+        // SAFETY: The [`Line`] holds a reference to the transport. Other threads read `bc_xprt`
+        // only while they create an RPC client on this connection. The connection is about to be
+        // freed, so no thread reads `bc_xprt` now.
         unsafe { ptr::write_volatile(&raw mut (*xprt).bc_xprt, ptr::null_mut()) };
         // SAFETY: By the type invariant, the [`Line`] holds this reference, which is dropped here.
         unsafe { bindings::xprt_put(xprt) };
@@ -208,8 +208,8 @@ const WINDOW_SHIFT: u32 = bindings::RPC_CWNDSCALE.trailing_zeros();
 ///
 /// `rqst` is pinned and waits for its reply, and no other thread completes `rqst`.
 unsafe fn take_reply(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> c_int {
-    // The RPC client compares the two buffer structures, so every transport must copy `rq_rcv_buf`
-    // to `rq_private_buf`.
+    // Every transport must copy `rq_rcv_buf` to `rq_private_buf`, because the RPC client compares
+    // the two structures.
     // SAFETY: By this function's contract both buffers exist, and no other code uses the private
     // one.
     unsafe {

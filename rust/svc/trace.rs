@@ -2,10 +2,12 @@
 
 //! The tracepoints of the server, `svcrdma_rs:*` in tracefs.
 //!
-//! A disabled tracepoint costs one branch that is not taken. `peer` is the client's address. Xids
-//! are in host byte order, and lengths are in bytes. All functions may be called in any context. A
-//! tracepoint that every RPC passes takes a closure. The closure computes the arguments, and is
-//! called only while the tracepoint is enabled.
+//! `peer` is the client's address. Xids are in host byte order, and lengths are in bytes. All
+//! functions may be called in any context.
+//!
+//! A disabled tracepoint costs one branch that is not taken. Some tracepoints are passed by every
+//! RPC. Their functions take a closure, which computes the values to record. The closure is called
+//! only while the tracepoint is enabled.
 
 use core::net::SocketAddr;
 use kernel::{
@@ -44,9 +46,9 @@ pub fn accepted(peer: &SocketAddr, device: &str, call_max: u32, reply_max: u32, 
     );
 }
 
-/// Records that a connection request is rejected. The status is 0 if the request is invalid or
-/// there are too many connections. Otherwise the status is the error that has prevented the accept.
-/// A request that arrives while 64 requests wait is only counted, and not recorded.
+/// Records that a connection request is rejected. The status is the error that has prevented the
+/// accept. It is 0 if the request is invalid or there are too many connections. If 64 requests
+/// already wait, further requests are only counted, and not recorded.
 #[inline(always)]
 pub fn rejected(peer: &SocketAddr, error: Option<Error>) {
     trace!(
@@ -93,7 +95,8 @@ pub fn read(peer: &SocketAddr, what: impl FnOnce() -> (u32, u32, u32)) {
 }
 
 /// Records that a reply is about to be posted. The values are the xid, the length of the RPC
-/// message, the number of its bytes that RDMA Writes carry, and the invalidated key, or 0.
+/// message, the number of its bytes that RDMA Writes carry, and the key that the reply invalidates
+/// (0 if it invalidates no key).
 #[inline(always)]
 pub fn reply(peer: &SocketAddr, what: impl FnOnce() -> (u32, u32, u32, u32)) {
     trace!(

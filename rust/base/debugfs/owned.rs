@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The version of the module [`files`](super) for a kernel with patch 0007
-//! (`Documentation/upstream`). In such a kernel the files of [`kernel::debugfs`] have an owner. The
-//! owner of these files is this kernel module.
+//! (`Documentation/upstream`). In such a kernel the files of [`kernel::debugfs`] have an owner.
+//! Here the owner is this kernel module.
 
 use super::{
     Show,

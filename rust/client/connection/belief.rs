@@ -9,9 +9,9 @@ use crate::{
 use xprtrdma_proto::Counter;
 use xprtrdma_rdma::device::DeviceInfo;
 
-/// Number of wrong invalidations by a server after which the transport trusts no invalidation on
-/// any later connection. Each wrong invalidation also ends the connection on which it arrives. So a
-/// server can guess at most this many keys.
+/// After this number of wrong invalidations by a server, the transport trusts no invalidation on
+/// any later connection. Each wrong invalidation also ends its connection. So a server can guess at
+/// most this many keys.
 const STRIKES: u64 = 3;
 
 /// The reason why a server is not asked to invalidate regions, and why its invalidations are not

@@ -14,9 +14,10 @@ use xprtrdma_proto::{
 use xprtrdma_rdma::access_once::AccessOnce;
 use xprtrdma_sunrpc::util::Jiffies;
 
-/// The inline thresholds that the peers agreed on, or the minimum thresholds before the agreement.
-/// They are set before the first call can be sent. The fields are plain atomics, because reading a
-/// `SetOnce` calls a C function, which costs 20 instructions for each RPC.
+/// The inline thresholds that the peers agreed on. Before the agreement, these are the minimum
+/// thresholds. The agreement is recorded before the first call can be sent. The fields are plain
+/// atomics, because reading a `SetOnce` calls a C function, which costs 20 instructions for each
+/// RPC.
 pub(super) struct Agreement {
     call: Atomic<u32>,
     reply: Atomic<u32>,
@@ -90,10 +91,11 @@ impl KnownGrant {
 
     /// Records `grant`; `None` means that no grant is known.
     ///
-    /// ORDERING: A full barrier separates this store from the caller's later check for a large
-    /// message ([`LargeSend::taken`]). The sender of a large message first stores that it was sent
-    /// ([`LargeSend::sent`]) and then clears the grant. So either this thread sees that a large
-    /// message was sent, or the grant stays cleared and the next reply is examined in full.
+    /// ORDERING: This store is a full barrier. The caller checks after the store whether a large
+    /// message was sent ([`LargeSend::taken`]). The sender of a large message first records that it
+    /// was sent ([`LargeSend::sent`]), and then clears the grant. If the caller does not see the
+    /// record, the grant is cleared after this store. So it stays cleared, and the next reply is
+    /// examined in full.
     pub(super) fn set(&self, grant: Option<Credits>) {
         self.0.xchg(grant.map_or(0, |grant| grant.0), Full);
     }

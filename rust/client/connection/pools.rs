@@ -77,9 +77,10 @@ impl Needed {
     }
 }
 
-/// The pools of memory regions of one connection. Usually there is one pool. On a device that may
-/// execute a registration twice, there is one pool for each type of access, because a region there
-/// must keep its type of access ([`IdleMr::allows`](xprtrdma_rdma::mr::IdleMr::allows)).
+/// The pools of memory regions of one connection. Usually there is one pool. But if the device may
+/// execute a registration twice, a region must keep its type of access
+/// ([`IdleMr::allows`](xprtrdma_rdma::mr::IdleMr::allows)). So on such a device there is one pool
+/// for each type of access.
 pub(crate) struct Pools {
     read: Arc<RegionPool>,
     write: Arc<RegionPool>,
@@ -158,9 +159,9 @@ impl Pools {
         Ok(())
     }
 
-    /// Returns whether a call should try to take the needed regions now. Returns true if the pools
-    /// contain these regions. Also returns true if there is no memory for more regions, so that the
-    /// call tries to take them and gets the error: see [`RegionPool::has`].
+    /// Returns whether a call should try to take the needed regions now: if the pools contain these
+    /// regions, or if there is no memory for more regions. In the second case the attempt returns
+    /// the error: see [`RegionPool::has`].
     pub(crate) fn have(&self, needed: Needed) -> bool {
         if !self.split {
             return self.read.has(needed.all());

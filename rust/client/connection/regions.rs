@@ -6,10 +6,14 @@
 //! pool: with a few regions when the connection is made, with more whenever the pool runs low, up
 //! to a limit. Regions that were not needed for a while are deregistered.
 //!
-//! When a reply arrives, the regions of its call stay with the call's slot, so that the slot's next
-//! call takes nothing from the pool. But if a sender waits for regions, the regions of the call
-//! return to the pool. The reply handler makes this decision under the lock of the slot's request.
-//! A waiting sender first announces that it waits, and then searches every slot
+//! When a reply arrives, the reply handler decides what happens to the regions of the call. It
+//! makes the decision under the lock of the slot's request:
+//!
+//! - Usually the regions stay with the call's slot, so that the slot's next call takes nothing from
+//!   the pool.
+//! - If a sender waits for regions, the regions return to the pool.
+//!
+//! A sender first announces that it waits, and then searches every slot
 //! ([`collect_idle`](crate::rpc::map::collect_idle)). So the search finds the regions that slots
 //! kept before the announcement. The regions of calls that are answered later return to the pool.
 
@@ -99,7 +103,8 @@ pub(crate) struct RegionPool {
     trimmed: Atomic<usize>,
     /// Whether a sender waits for regions. Changes together with `Inner::wanted`, under the lock of
     /// `inner`. `Relaxed` is enough: a sender sets this flag, and then searches each slot under the
-    /// lock of the slot's request. The reply handler reads this flag under the same lock.
+    /// lock of the slot's request. The reply handler reads this flag under the same lock. So it
+    /// sees the flag, or the sender finds the regions that the slot has kept.
     scarce: Atomic<bool>,
     #[pin]
     inner: SpinLock<Inner>,
@@ -192,10 +197,12 @@ impl RegionPool {
         result
     }
 
-    /// Returns whether a call should try to take `count` regions now. Returns true if enough
-    /// regions are free. Also returns true if there is no memory for more regions, because
-    /// [`RegionPool::take`] then reports the error. After this function has returned false, the
-    /// senders are woken as soon as the function would return true.
+    /// Returns true if a call should try to take `count` regions now, for one of two reasons:
+    ///
+    /// - Enough regions are free.
+    /// - There is no memory for more regions. [`RegionPool::take`] then reports the error.
+    ///
+    /// If this function returns false, the senders are woken as soon as it would return true.
     pub(crate) fn has(self: &Arc<Self>, count: usize) -> bool {
         let more = {
             let mut inner = self.inner.lock();
@@ -360,10 +367,10 @@ impl WorkItem for RegionPool {
     fn run(this: Arc<Self>) {
         let _nofs = NoFs::enter();
         // If the pool has fewer regions than there are calls, a refill makes the missing regions.
-        // Otherwise some calls need several regions, so the pool grows by a quarter. Making more
-        // regions would cost memory and time, perhaps for nothing. But a refill makes at least the
-        // regions that a waiting sender lacks, because the sender is woken only when it can take
-        // all of them.
+        // If it has enough for one region per call, some calls need several regions. Then the pool
+        // grows by only a quarter, because unneeded regions cost memory and time. In both cases a
+        // refill makes at least the regions that a waiting sender lacks, because the sender is
+        // woken only when it can take all its regions.
         let calls = this.xprt.slots_in_use();
         let count = {
             let inner = this.inner.lock();

@@ -150,9 +150,9 @@ impl Link {
         let timeout = Millis::new(u64::from(xprt.connect_timeout().as_ms())).max(LEAST_LIMIT);
         let (facts, timeout) = self.take_rail(xprt, timeout);
         // The state machine must know whether the call that requests this connection gives up if
-        // the attempt fails. This does not depend on the number of the attempt: even the first
-        // attempt of a transport may be requested by a call that waits without a time limit. For
-        // example, with `nconnect` the first attempt may come long after the mount.
+        // the attempt fails. It cannot conclude this from the number of the attempt. With
+        // `nconnect`, for example, the first attempt of a transport may come long after the mount,
+        // and be requested by a call that waits without a time limit.
         machine.begin(timeout, lock.is_for_trial(), facts);
         loop {
             while let Some(action) = machine.poll_action() {
@@ -417,9 +417,9 @@ impl Link {
         self.services.devices().forget();
         let (failed, since) = self.outage.lock().ended(now());
         if let (true, Some(local), Some(device)) = (may_log(), local, attempt.device) {
-            // LOG: After `inline`, the message shows the maximum sizes in bytes of sent and
-            // received messages without RDMA. The credits are those that the client requests. If
-            // the message contains `no remote invalidation`, each call with a region needs more
+            // LOG: The numbers after `inline` are the sizes in bytes of the largest messages that
+            // are sent and received without RDMA. The credits are those that the client requests.
+            // If the message contains `no remote invalidation`, each call with a region needs more
             // work.
             pr_info!(
                 "{} connected{}: device {} port {}, from {}{}, inline {}/{}, credits {}, \

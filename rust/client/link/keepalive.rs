@@ -119,9 +119,9 @@ impl Link {
     /// Tells the state machine that the peer of this connection or attempt may be out of reach.
     /// Called by the connection manager's event handler.
     pub(super) fn suspect(self: &Arc<Self>, xprt: &Xprt<Rdma>, epoch: Epoch, event: Event) {
-        // The probe needs a reference to the queue pair. If this function dropped the last
-        // reference, it would destroy the connection manager's identifier. The destruction waits
-        // for this event handler, and would never end. So a work item posts the probe.
+        // A work item posts the probe, because the probe needs a reference to the queue pair. If
+        // this function dropped the last such reference, it would destroy the connection manager's
+        // identifier. That destruction waits for this event handler, so it would never end.
         let probe = matches!(self.machine().react(xprt, event), Todo::Probe(_));
         // The work item is queued under the lock. The teardown takes this lock before it cancels
         // the work item, so the work item is not queued after the cancellation.

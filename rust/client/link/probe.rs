@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Probes of rails that do not work, or may not work: rails in the states dead, doubted and
-//! suspected. A probe makes a connection, transfers nothing over it, and ends it.
+//! Probes of rails in the states dead, doubted and suspected: such a rail does not work, or
+//! possibly does not work. A probe makes a connection, transfers nothing over it, and ends it.
 //!
 //! No simpler test proves that a rail works: addresses are resolved from caches, and a port may be
 //! active while no packet gets through.
@@ -234,8 +234,8 @@ fn connects(xprt: &Xprt<Rdma>, rail: &Rail) -> Result<(), Fault> {
     let id = Arc::new(id, GFP_KERNEL).map_err(|_| Fault::Ours)?;
     id.bind_addr(&SocketAddr::new(rail.local, 0))
         .map_err(Fault::of_step)?;
-    // If the port is down, the probe must not send anything: nothing would leave this host, and rxe
-    // could then send nothing even after the port is up again.
+    // If the port is down, the probe must not send anything. Nothing would leave this host. After
+    // such an attempt, rxe could send nothing even when the port is up again.
     if !id.is_port_active() {
         return Err(Fault::Rails);
     }

@@ -182,8 +182,8 @@ impl Link {
         place.and_then(|place| place.with(what)).unwrap_or(false)
     }
 
-    /// Counts a failover: an attempt or a connection ended because its rail died. `others` is true
-    /// if there is another rail; otherwise nothing is counted. Returns `others`.
+    /// Counts a failover if there is another rail: an attempt or a connection ended because its
+    /// rail died. `others` says whether there is another rail. Returns `others`.
     fn count_failover(&self, others: bool) -> bool {
         if others {
             self.services.counters().add(Ordinary::RailFailovers);
@@ -192,8 +192,9 @@ impl Link {
     }
 
     /// Reports that the connection ended, perhaps because of its rail. The next attempt waits for
-    /// the usual pause. Without the pause, a peer that accepts each connection and then closes the
-    /// connection would receive connection requests without end, over one rail after the other.
+    /// the usual pause. The pause is needed because a peer may accept each connection and then
+    /// close it. Without the pause, this host would send connection requests without end, over one
+    /// rail after the other.
     fn doubt_rail(&self) {
         if let Some(place) = &mut *self.place.lock() {
             place.with(|rails, seat| rails.doubted(seat, now()));
@@ -400,8 +401,8 @@ fn ends(found: &[local::Local]) -> impl Iterator<Item = Local> + Clone + '_ {
     })
 }
 
-// One function reads the tables of rails, and another writes to the log. Each of the two needs
-// kilobytes of stack. So neither function is inlined, and they are called one after the other.
+// Each of the functions `make_rails` and `tell_missing` needs kilobytes of stack. So they are not
+// inlined, and are called one after the other.
 
 /// Builds the rails from the addresses of this host's devices and from the configured tables of
 /// rails. May sleep.
@@ -432,8 +433,8 @@ fn make_rails(xprt: &Xprt<Rdma>, shared: &Shared, found: &[local::Local]) {
     }
 }
 
-/// Logs entries of the tables of rails that match no device or address of this host. Logs a warning
-/// if fewer than two rails lead to the server. May sleep.
+/// Logs each entry of the tables of rails for which this host has no device, no address or no rail.
+/// Logs a warning if fewer than two rails lead to the server. May sleep.
 #[inline(never)]
 fn tell_missing(xprt: &Xprt<Rdma>, shared: &Shared, found: &[local::Local]) {
     let (common, net, name) = (xprt.common(), xprt.net(), Named(xprt));
@@ -454,8 +455,8 @@ fn tell_missing(xprt: &Xprt<Rdma>, shared: &Shared, found: &[local::Local]) {
     };
     for addr in params::rail_servers(common, net).others(peer.ip()) {
         if !shared.with_rails(|rails| rails.lead_to(addr)) {
-            // LOG: No local address is in the network of this server address, and the server
-            // address is not the address of the mount.
+            // LOG: The table `rail_servers` names this address of the server, but no local address
+            // is in its network. The mount itself uses another address of the server.
             pr_warn!(
                 "{} rail_servers: no rail leads to {}\n",
                 Show(&name),

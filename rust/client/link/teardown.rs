@@ -145,8 +145,8 @@ fn lost(machine: &Machine, epoch: Epoch) -> Option<Disconnect> {
     lost.filter(|lost| lost.epoch == epoch)
 }
 
-/// Logs the end of a connection, after all reports about the end have arrived. The first known
-/// cause may be the least informative cause, for example that all work requests were flushed.
+/// Logs the end of a connection. Called after all reports about the end have arrived, because the
+/// first report may say little, for example only that all work requests were flushed.
 fn log_loss(xprt: &Xprt<Rdma>, machine: &Machine, epoch: Epoch) {
     let Some(lost) = lost(machine, epoch) else {
         return;
@@ -162,10 +162,10 @@ fn log_loss(xprt: &Xprt<Rdma>, machine: &Machine, epoch: Epoch) {
     }
 }
 
-/// Combines two failure reports of the device. `before` was taken before this host ended the
-/// connection, and `after` was taken afterwards. The end of the connection flushes all remaining
-/// work requests, so the status "flushed" explains nothing. But if a work request failed with
-/// another status, that status is the reason.
+/// Combines two failure reports of the device: `before` and `after` this host ended the connection.
+/// The end of the connection flushes all remaining work requests. So the first failed work request
+/// is taken from `before`. The reason is taken from `after`: the first work request that failed
+/// with another status than "flushed".
 fn seen(before: Failure, after: Failure, device: Option<(DeviceEvent, Millis)>) -> Seen {
     let work = |failed: Option<failure::FailedWork>| {
         failed.map(|work| FailedWork {

@@ -150,8 +150,9 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             "version wanted: {}",
             params::number_of(conn.version_policy())
         )?;
-        // `refused`: the server lacks version 2. `doubtful`: the server's answer did not show
-        // whether the server has version 2. After ten minutes the client asks the server again.
+        // `unknown`: nothing is known. `refused`: the server lacks version 2. `doubtful`: the
+        // server did not say clearly whether it has version 2, so the client asks again after ten
+        // minutes.
         match conn.version_known() {
             Known::Nothing => writeln!(f, "peer's version 2: unknown")?,
             Known::Doubtful(since) => {
@@ -236,7 +237,7 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             writeln!(f, "registrations: {how}")?;
         }
     }
-    // Each rail and its state. `live` and `dead`: the rail works, or does not work. `returning`:
+    // Each rail and its state. `live`: the rail works. `dead`: the rail does not work. `returning`:
     // the rail works again, but does not have its share of connections yet. `doubted`: the rail is
     // being probed, for example because a connection ended without a known reason, or because the
     // server is silent (iWARP). `gone`: the rail is no longer in the administrator's tables. `this

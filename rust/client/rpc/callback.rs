@@ -119,8 +119,8 @@ impl Connection {
         }
     }
 
-    /// Posts a refusal, and returns whether it was posted. If `confirmed` is true, the
-    /// acknowledgement by the peer's device is reported.
+    /// Posts a refusal, and returns whether it was posted. If `confirmed` is true, the handler
+    /// `confirmed` is called when the peer's device has acknowledged the refusal.
     fn post_refusal(&self, qp: &Qp<Connection>, refusal: &Refusal, confirmed: bool) -> bool {
         let credits = callback_credits();
         // If the send queue has no space, the refusal is dropped. The server must expect that an

@@ -67,9 +67,9 @@ pub(super) fn complete_judged(
     }
 }
 
-/// Records that the reply has arrived. If the server can no longer access any of the call's
-/// regions, returns the reference to the call ([`Pinned`]). Otherwise keeps that reference in the
-/// call's state until the regions are invalidated.
+/// Records that the reply has arrived. If the server can no longer access any region of the call,
+/// returns `pinned`. Otherwise keeps `pinned` in the call's state until the regions are
+/// invalidated.
 #[inline(always)]
 pub(super) fn complete_or_park(
     request: &Request,

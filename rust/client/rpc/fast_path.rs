@@ -216,9 +216,9 @@ fn post_one(
     state: &mut State,
 ) -> Result<usize, Failed> {
     let (conn, call) = (sending.conn(), sending.call());
-    // Usually the slot keeps a region from its last call, and a region list with spare capacity. If
-    // a call with a Reply chunk is sent again, it takes the slow path, which clears the memory for
-    // the call's reply.
+    // Usually the slot keeps a region from its last call, and a region list with spare capacity. A
+    // call with a Reply chunk that is sent again takes the slow path, because only that path clears
+    // the memory for the reply.
     let ready = state.regions.is_empty() && (form != One::Reply || state.xid != call.xid());
     let kept = if ready { state.kept.take() } else { None };
     let mr = kept.ok_or(Failed::Rare)?;

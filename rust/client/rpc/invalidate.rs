@@ -63,9 +63,9 @@ fn handle(region: &Region) -> Handle {
     Handle(region.window().handle)
 }
 
-/// Searches the regions of a call for the region with this key, and removes that region from the
-/// call. Used for rare calls: calls without a region, with several regions, or whose [`Echo`] is
-/// not known. The echo says which value of the call's Send the reply must contain.
+/// Finds the region with this key among the regions of a call, and removes it from the call. Used
+/// for calls that are rare: calls without a region, calls with several regions, and calls whose
+/// [`Echo`] is not known.
 #[inline(never)]
 fn one_of_many(
     state: &mut State,
@@ -93,10 +93,11 @@ fn not_taken_back(state: &mut State, region: Region) {
 
 impl Connection {
     /// Takes back the region that the reply invalidated, if the reply proves that the region is
-    /// invalid. Returns an error if the region does not belong to this call. `pinned` is the
-    /// reference to the call, or `None` if there is no such reference. For a call with one region,
-    /// `echo` says which value of the call's Send the reply must contain; `None` if this is not
-    /// known.
+    /// invalid. Returns an error if the region does not belong to this call.
+    ///
+    /// - `pinned` is the reference to the call, or `None` if there is no such reference.
+    /// - `echo` is used only for a call with one region. It says which value of the call's Send the
+    ///   reply must contain. It is `None` if this is not known.
     #[inline(always)]
     pub(super) fn remotely_invalidated(
         &self,
@@ -156,8 +157,9 @@ impl Connection {
         }
     }
 
-    /// Keeps a region in the slot for the slot's next call, or returns it to the pool if a sender
-    /// waits for regions. If the slot has kept a region before, that region returns to the pool.
+    /// Keeps a region for the slot's next call. The region that the slot has kept before, if any,
+    /// returns to the pool. If a sender waits for regions, the slot keeps nothing more, and the new
+    /// region returns to the pool.
     #[inline(always)]
     fn keep(&self, state: &mut State, mr: IdleMr) {
         if self.regions().of(mr.access()).is_scarce() {
@@ -234,18 +236,20 @@ const REPLY_WAIT_MS: u32 = 1000;
 
 /// Revokes the server's access to the memory of a call that was sent and has not completed.
 ///
-/// Usually the process of the call was killed while the server works on the call. If the server
-/// writes to memory that was revoked, its queue pair and this host's queue pair fail, and all users
-/// of the mount wait for the next connection. With a server that replies within milliseconds, this
-/// would happen nearly every time. So this function waits some time for the reply.
+/// Usually the process of the call was killed while the server works on the call. So this function
+/// first waits some time for the reply. Without this wait, the server would often write to memory
+/// that was revoked. Then the queue pairs of both hosts fail, and all users of the mount wait for
+/// the next connection. With a server that replies within milliseconds, this would happen nearly
+/// every time.
 ///
-/// The server must not keep its access after the call is released: the pages of the memory would be
-/// used for something else while the server could still read or write them. So the task itself
-/// waits. No user notices this wait, because the process is exiting. But during the wait the task
-/// holds its slot and the locks of its process, such as the lock of a directory, so it waits at
-/// most a second. Only tasks of processes wait ([`Leaving::wait_for_reply`]), and only while the
-/// connection on which the reply is expected exists: when the connection ends, it takes the regions
-/// back and so ends the wait.
+/// The task itself waits, because its memory must not be released, and used for something else,
+/// while the server can access it. No user notices the wait, because the process is exiting. But
+/// the task holds its slot and the locks of its process, such as the lock of a directory. So it
+/// waits at most a second.
+///
+/// Only tasks of processes wait ([`Leaving::wait_for_reply`]), and only if the connection on which
+/// the reply is expected still exists. The end of this connection ends the wait, because it takes
+/// the regions back.
 #[cold]
 pub(crate) fn revoke(
     xprt: &Xprt<Rdma>,

@@ -49,10 +49,10 @@ impl Connection {
         Remaining::Nothing
     }
 
-    /// Handles a reply to a call that has left the RPC client's queue but is still in its slot: the
-    /// call is ending (its task may be waiting for this very reply), or it is being encoded again.
-    /// The server is not at fault. The message itself is not used, but the call's regions and its
-    /// credit are taken back. Returns `None` if there is no such call.
+    /// Handles a reply to a call that has left the RPC client's queue but is still in its slot.
+    /// Such a call is ending (its task may be waiting for this very reply), or is being encoded
+    /// again. So the server is not at fault. The message itself is not used, but the call's regions
+    /// and its credit are taken back. Returns `None` if there is no such call.
     fn departed(&self, xid: Xid, message: &Received<'_, Self>) -> Option<Remaining> {
         for slot in self.xprt().slots() {
             let request = slot.driver_data();

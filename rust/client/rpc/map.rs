@@ -194,8 +194,8 @@ pub(super) fn unmap(qp: &Qp<Connection>, call: &Call<'_, Rdma>) {
     call.slot().driver_data().state.lock().regions = regions;
 }
 
-/// Collects the regions that slots keep for their next calls. The caller holds the send lock or
-/// runs the keepalive, so every such region belongs to the current connection.
+/// Collects the regions that slots keep for their next calls. The caller must hold the send lock or
+/// run the keepalive, so that every such region belongs to the current connection.
 pub(crate) fn collect_idle(xprt: &Xprt<Rdma>, pools: &Pools) {
     for slot in xprt.slots() {
         let kept = slot.driver_data().state.lock().kept.take();

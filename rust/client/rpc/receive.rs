@@ -87,8 +87,8 @@ impl QpHandler for Connection {
         self.completions()
     }
 
-    // This function and all steps for a predicted reply are inlined into the function's only
-    // caller. The rare steps are not inlined. This saves 136 instructions per READ.
+    // `received` and all steps for a predicted reply are inlined into the only caller of
+    // `received`. The rare steps are not inlined. This saves 136 instructions per READ.
     #[inline(always)]
     fn received(qp: ArcBorrow<'_, Qp<Connection>>, message: Received<'_, Self>) {
         let this = qp.handler();
@@ -216,7 +216,7 @@ impl Connection {
     }
 
     /// Completes the call `pinned` if the message has the form that was predicted for the call's
-    /// reply. Nearly every message has this form. Otherwise returns the call.
+    /// reply. Otherwise returns the call, which is rare.
     #[inline(always)]
     fn predicted(
         &self,
@@ -231,8 +231,8 @@ impl Connection {
         if state.phase != Phase::Sent || state.epoch != self.epoch() {
             return Err(pinned);
         }
-        // The compiler makes separate code for each form of a reply. In that code the form is a
-        // constant, so only the message is tested.
+        // In each branch `form` is a constant. So the compiler makes separate code for each form of
+        // a reply, and this code tests only the message.
         match state.offer.result {
             form @ ResultChunk::None => self.accept(pinned, slot, state, form, message, version),
             form @ ResultChunk::Write => self.accept(pinned, slot, state, form, message, version),

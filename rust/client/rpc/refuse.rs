@@ -31,10 +31,10 @@ pub(super) fn report(counters: &Counters, call: &Encoded<'_, Rdma>, error: xprtr
     counters.add(Ordinary::FailedMarshal);
     if may_log() {
         let (message, reply) = (call.message(), call.reply());
-        // LOG: The request ended with `EIO`. It needs more segments than fit into a message:
-        // `region_pages` or `inline_size` is very small. If the message contains `Unmappable`, all
-        // bounce buffers (`swiotlb=` makes more) or IOMMU addresses are in use, or the device
-        // cannot access the memory.
+        // LOG: The request ended with `EIO`. The cause is in the log line. If it is `Unmappable`,
+        // all bounce buffers (`swiotlb=` makes more) or all IOMMU addresses are in use, or the
+        // device cannot access the memory. Otherwise the request needs more segments than fit into
+        // a message, because `region_pages` or `inline_size` is very small.
         pr_warn!(
             "a request of {} bytes with a reply of up to {} bytes cannot be carried: {error:?}\n",
             message.len(),

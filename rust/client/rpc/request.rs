@@ -161,8 +161,8 @@ pub(super) struct Offered {
     pub(super) chunk: Chunk,
     /// Maximum length of the reply outside its data item, in bytes.
     pub(super) non_data: u32,
-    /// Whether the server could not know the xid before the Send of this call was posted. This is
-    /// true only if the xid was unpredictable and had never been sent before.
+    /// True if the server could not know the xid before the Send of this call was posted: the xid
+    /// was unpredictable, and had never been sent before.
     pub(super) secret_xid: bool,
 }
 
@@ -179,11 +179,12 @@ impl Offered {
         self.non_data = non_data;
     }
 
-    /// Returns which value a reply must repeat to prove that the server has received the Send that
-    /// describes this region. For the region of a Write or Reply chunk, this value is the region's
-    /// offset. A reply does not repeat a Read chunk. So for the region of a Read chunk, this value
-    /// is the xid, but only if the server could not know the xid before the Send. If the server
-    /// could know the xid, no reply is a proof.
+    /// Returns the value that a reply must repeat to prove that the server has received the Send
+    /// that describes this region.
+    ///
+    /// - For the region of a Write or Reply chunk, this is the region's offset.
+    /// - For the region of a Read chunk, this is the xid, because a reply does not repeat a Read
+    ///   chunk. But if the server could know the xid before the Send, no reply is a proof.
     pub(super) fn echo(&self, region: &Region) -> Echo {
         match region.access() {
             Access::RemoteWrite => Echo::Offset,
@@ -191,8 +192,8 @@ impl Offered {
         }
     }
 
-    /// Does what `echo` does, for a call with one region. If the value is the region's offset, also
-    /// returns the place of the offset in the predicted reply. `result` is the type of chunk that
+    /// Does what `echo` does, for a call with one region. If the result is the region's offset, it
+    /// includes the place of the offset in the predicted reply. `result` is the type of chunk that
     /// the call offers for its results.
     #[inline(always)]
     pub(super) fn expected_echo(&self, result: ResultChunk, version: Version) -> Echo {
@@ -240,9 +241,11 @@ pub(super) enum ResultChunk {
 #[pin_data]
 pub(crate) struct Request {
     /// The number of the connection that still owes the reply; zero after the reply. The number of
-    /// an ended connection has no meaning. `Relaxed` is enough, because the sender, the reply
-    /// handler and the release of the RPC never run at the same time, with one exception: a reply
-    /// may arrive while the RPC is released. For this exception see [`Request::take_owed`].
+    /// an ended connection has no meaning.
+    ///
+    /// `Relaxed` is enough, because the sender, the reply handler and the release of the RPC never
+    /// run at the same time. The only exception is a reply that arrives during the release: see
+    /// [`Request::take_owed`].
     pub(super) owed_on: Atomic<u32>,
     /// Whether the phase differs from [`Phase::Idle`]. This flag changes together with the phase,
     /// under the lock of `state`. When the request ends, the request's task reads this flag without

@@ -146,11 +146,15 @@ impl<'a> Sending<'a> {
     }
 
     /// Posts the registrations of `regions`, then a Send of the first `len` bytes of the batch's
-    /// buffer. If other calls are in flight (`crowded`) and other threads want this processor, more
-    /// calls will probably follow soon. In this case the doorbell may be deferred. The doorbell is
-    /// never deferred for a message without an `expected` reply, because the RPC client would not
-    /// send that message again. For a message above the minimum inline threshold the doorbell is
-    /// not deferred either, because the post of such a message must be reported (CM-24).
+    /// buffer.
+    ///
+    /// The doorbell may be deferred if other calls are in flight (`crowded`) and other threads want
+    /// this processor, because more calls will then probably follow soon. The doorbell is never
+    /// deferred for these messages:
+    ///
+    /// - a message without an `expected` reply, because the RPC client would not send the message
+    ///   again,
+    /// - a message above the minimum inline threshold, because its post must be reported (CM-24).
     #[inline(always)]
     pub(super) fn post(
         self,

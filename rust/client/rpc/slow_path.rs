@@ -76,11 +76,11 @@ pub(super) fn send_any(
 }
 
 /// Clears the memory for the reply again. The memory was cleared when the call was encoded. But if
-/// an earlier attempt to post the call failed, the server may have written to the memory since
-/// then.
+/// an earlier attempt to post the call failed, the server may have written to the memory after that
+/// attempt.
 ///
 /// Called before the memory is mapped, because mapped memory belongs to the device. If the memory
-/// is still lent, the connection is ending.
+/// is still lent, the connection is ending, so the call fails with `NotConnected`.
 #[cold]
 fn clear_again(call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     call.clear_reply().map_err(|e| match e {

@@ -65,10 +65,10 @@ use crate::{
 /// | [`Action::Fail`]                    | wakes the RPC tasks with the error; the attempt is    |
 /// |                                     | over                                                  |
 ///
-/// In every case an attempt ends with `Established`, or with `TearDown` and then `Fail`. If a peer
-/// ends the connection instead of answering the version probe, the attempt goes on after `TearDown`
-/// with another connection. By the deadline of the attempt, the attempt has ended or the state
-/// machine has requested the tear-down.
+/// An attempt ends with `Established`, or with `TearDown` and then `Fail`. One `TearDown` does not
+/// end the attempt: if a peer ends the connection instead of answering the version probe, the
+/// attempt goes on with another connection. By the deadline of the attempt, the attempt has ended
+/// or the state machine has requested the tear-down.
 ///
 /// An established connection ends with exactly one [`Action::Disconnect`], which carries the cause.
 /// The driver then stops using the queue pair, drains it and reports [`Event::TornDown`]. Until
@@ -166,9 +166,11 @@ impl Conn {
     }
 
     /// Returns whether the state machine has requested the end of the connection `epoch`, and the
-    /// driver has not yet reported that end. The caller must hold the driver's lock from this call
-    /// until the caller has requested the end. If the caller released the lock earlier, the next
-    /// connection could begin in between, and the request would end that connection.
+    /// driver has not yet reported that end.
+    ///
+    /// A caller that then requests the end must hold the driver's lock from this call until it has
+    /// made the request. Otherwise the next connection could begin in between, and the request
+    /// would end the next connection.
     #[inline]
     pub fn is_ending(&self, epoch: Epoch) -> bool {
         epoch == self.epoch() && self.machine.state().is_closing()

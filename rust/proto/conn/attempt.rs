@@ -54,9 +54,8 @@ impl Stage {
         }
     }
 
-    /// Returns the error for an attempt whose present step is overdue. Returns `None` during the
-    /// version negotiation: the state of the negotiation decides what follows if the negotiation is
-    /// overdue.
+    /// Returns the error for an attempt whose present step is overdue. Returns `None` for the
+    /// version negotiation: if it is overdue, its own state decides what follows.
     pub(super) const fn overdue(self) -> Option<ConnectError> {
         match self {
             Self::Address => Some(ConnectError::AddrSilent),
@@ -159,9 +158,11 @@ impl Attempt {
         self.stage_end = limit.map_or(self.end, |span| now.after(span));
     }
 
-    /// Returns how long the attempt may continue with version 1; `None` if the attempt must not
-    /// continue. It may continue if the version probe fails in a manner that is typical of a peer
-    /// without version 2.
+    /// Returns how long the attempt may continue with version 1, or `None` if it must not continue.
+    /// It may continue if three conditions are met:
+    /// - The version negotiation failed, and the peer caused the failure.
+    /// - Version 2 is preferred, but not required.
+    /// - At least `MIN_CONNECT_TIMEOUT` is left.
     pub(super) fn left_for_version_1(
         &self,
         reason: ConnectError,

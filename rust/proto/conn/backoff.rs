@@ -96,8 +96,9 @@ impl Backoff {
         self.failures = 0;
     }
 
-    /// Lowers the upper limit of the delay to `max`, but not below the first delay, because `max`
-    /// may come from the server. A `max` above the present limit changes nothing.
+    /// Lowers the upper limit of the delay to `max`. A `max` above the present limit changes
+    /// nothing. `max` may come from the server, so the limit is never lowered below the first
+    /// delay.
     pub fn limit(&mut self, max: Millis) {
         self.config.max = self.config.max.min(max.max(self.config.first));
     }

@@ -74,7 +74,7 @@ pub enum Cause {
     Forced,
     /// Normal: no request used the connection for the time `idle_timeout`.
     Idle,
-    /// The RPC client closed the connection, because of a change in sysfs, or because (NFSv4 only)
+    /// The RPC client closed the connection because of a change in sysfs, or (NFSv4 only) because
     /// the RPC client could not decode a reply.
     Closed,
     /// Normal: the mount is gone.
@@ -90,12 +90,12 @@ impl Cause {
         )
     }
 
-    /// Returns whether the rail of the connection is to blame: no packet gets through, or the port
-    /// or device is going away. If the peer closed the connection, the peer's disconnect request
-    /// arrived over the rail, so the result is false; but see
-    /// [`Disconnect::doubts_rail`](super::Disconnect::doubts_rail). A server that does not answer
-    /// calls does not prove a bad rail, because its adapter may have answered all probes. If the
-    /// adapter does not answer probes, the connection ends as [`Cause::PeerDead`].
+    /// Returns whether the rail of the connection is to blame: no packet gets through, or the port,
+    /// the address or the device is going away. The result is also false in two cases of doubt:
+    /// - The peer closed the connection. Its disconnect request arrived over the rail, so the rail
+    ///   worked. But see [`Disconnect::doubts_rail`](super::Disconnect::doubts_rail).
+    /// - The server does not answer calls. Its adapter may have answered all probes, so perhaps the
+    ///   rail works. If the adapter does not answer probes, the cause is [`Cause::PeerDead`].
     pub(super) const fn blames_rail(self) -> bool {
         self.is_of_this_host()
             || matches!(
@@ -123,9 +123,9 @@ impl Cause {
     }
 
     /// Returns whether the connection may have been lost for one of two reasons: the peer wrote to
-    /// revoked memory, or the peer invalidated the region of such memory. In both cases this host's
-    /// queue pair refuses the access and fails. Devices report this failure differently; some
-    /// report only flushed work requests.
+    /// memory to which it no longer had access, or it invalidated a region that was already
+    /// invalid. In both cases this host's queue pair refuses the request and fails. Devices report
+    /// this failure differently; some report only flushed work requests.
     pub(super) const fn fits_refused_write(self) -> bool {
         matches!(
             self,
@@ -317,15 +317,17 @@ impl ConnectError {
     /// Returns the error for the RPC tasks that wait for the connection (MAL-150).
     ///
     /// `first_mount` means that this transport was never connected, and that the call which
-    /// requests the connection fails if the attempt fails. In this case a permanent fault ends the
-    /// mount with an error that says why. If `first_mount` is false, the same fault must not end
-    /// the I/O of a hard mount, because the server may be replaced by one that works. So the result
-    /// is an error after which the RPC client tries again.
+    /// requests the connection fails if the attempt fails.
     ///
-    /// If `first_mount` is true and the peer does not answer, the result is [`Error::Unreachable`].
-    /// This error immediately ends a call with the flag `RPC_TASK_SOFTCONN`; the RPC client repeats
-    /// other calls. After [`Error::TimedOut`] the RPC client would repeat every call until the
-    /// call's own timer has passed. For NFS this takes three minutes.
+    /// If `first_mount` is true, a permanent fault ends the mount with an error that says why. If
+    /// the peer does not answer, the result is [`Error::Unreachable`]. This error immediately ends
+    /// a call with the flag `RPC_TASK_SOFTCONN`; the RPC client repeats other calls. After
+    /// [`Error::TimedOut`] the RPC client would repeat every call until the call's own timer has
+    /// passed. For NFS this takes three minutes.
+    ///
+    /// If `first_mount` is false, a permanent fault must not end the I/O of a hard mount: the
+    /// server may be replaced by one that works. So the result is an error after which the RPC
+    /// client tries again.
     pub const fn error(self, first_mount: bool) -> Error {
         match self {
             Self::AddrSilent | Self::RouteSilent | Self::Unanswered | Self::VersionSilent

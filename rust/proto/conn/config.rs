@@ -18,14 +18,14 @@ pub struct Config {
     pub connect_timeout: Millis,
     /// Time limit of the address step, and of the route step.
     pub resolve_timeout: Millis,
-    /// Time limit of one address query. After this time the query is repeated. The connection
-    /// manager may miss an answer that comes before it waits for the answer; it then notices the
+    /// Time limit of one address query. After this time the query is repeated. If the answer
+    /// arrives before the connection manager waits for it, the connection manager notices the
     /// answer only when the query times out.
     pub address_timeout: Millis,
-    /// Time limit for the answer to the connection request of a first mount. The mount command
-    /// waits for that answer, and the address may be mistyped. The connection manager repeats the
-    /// request after about five seconds without an answer. So there is time for three requests, of
-    /// which two may be lost.
+    /// Time limit for the answer to the connection request of a first mount. The limit is short,
+    /// because the mount command waits for the answer, and the address may be mistyped. The
+    /// connection manager repeats the request after about five seconds without an answer. So there
+    /// is time for three requests, of which two may be lost.
     pub first_request_timeout: Millis,
     /// Time limit for the answer to the version probe.
     pub version_timeout: Millis,

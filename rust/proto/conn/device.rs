@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Events that a device reports about itself and its ports ([`DeviceLog`]), some of which explain
-//! the end of a connection.
+//! Events that a device reports about itself and its ports ([`DeviceLog`]). Some of these events
+//! explain the end of a connection.
 
 use crate::time::{
     Millis,
@@ -87,10 +87,7 @@ pub struct Told {
 }
 
 /// The newest event of each type, from all devices and ports that the connections of a transport
-/// used.
-///
-/// The log keeps one event of each type. So a new event replaces only the earlier event of its own
-/// type.
+/// used. A new event replaces only the earlier event of its own type.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceLog {
     /// The recorded events, newest first.
@@ -129,10 +126,11 @@ impl DeviceLog {
     }
 
     /// Returns the event that may explain the end of a connection, and the time from that event to
-    /// the end. `lasted` is the duration of the connection. An event counts only if it arrived
-    /// while the connection existed, and at most `NOTICED` before its end. Of the events that
-    /// count, this function returns the newest event of a type that ends connections. If there is
-    /// no such event, it returns the newest event.
+    /// the end. `lasted` is the duration of the connection.
+    ///
+    /// An event counts only if it arrived while the connection existed, and at most `NOTICED`
+    /// before its end. Some types of events can end a connection. The result is the newest event of
+    /// such a type. If there is no such event, the result is the newest event of any type.
     pub fn explains(&self, ended: Time, lasted: Millis) -> Option<(DeviceEvent, Millis)> {
         let recent = lasted.min(NOTICED);
         let mut fitting = self

@@ -172,8 +172,8 @@ impl LocalFault {
 /// An event that the connection's state machine handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The RPC layer wants a connection. The attempt waits until the back-off has passed; the time
-    /// limit of the attempt begins to run at that moment. The event changes nothing while there is
+    /// The RPC layer wants a connection. The attempt waits until the back-off has passed. At that
+    /// moment the time limit of the attempt begins to run. The event changes nothing while there is
     /// an attempt or a connection.
     Start {
         /// Time limit that the caller sets for the attempt. It applies if it is shorter than the
@@ -216,11 +216,15 @@ pub enum Event {
     /// An RPC timer fired for a call that was sent while [`Conn::cookie`](super::api::Conn::cookie)
     /// had the value in `cookie`.
     ///
-    /// If a reply has arrived on the connection, the peer's host is probed. The connection stays if
-    /// the host answers, because the server may just be slow. But the connection ends if timers
-    /// fire repeatedly and no message arrives ([`Cause::Unserved`]), or if the RPC client
-    /// retransmits a call ([`Cause::Retransmit`]). If no reply has arrived on the connection, the
-    /// connection usually ends immediately ([`Cause::RpcTimeout`]).
+    /// The consequences depend on what else happens on the connection:
+    ///
+    /// - If no reply has arrived on the connection, the connection usually ends immediately
+    ///   ([`Cause::RpcTimeout`]).
+    /// - If a reply has arrived, the peer's host is probed. If the host answers, the connection
+    ///   stays, because the server may just be slow.
+    /// - If timers fire repeatedly and no message arrives, the connection ends
+    ///   ([`Cause::Unserved`]).
+    /// - If the RPC client retransmits a call, the connection ends ([`Cause::Retransmit`]).
     RpcTimeout {
         /// The call's `rq_connect_cookie`.
         cookie: u32,
@@ -261,11 +265,11 @@ impl Event {
         }
     }
 
-    /// Returns the epoch of this event. The event must be dropped if its epoch is not the present
-    /// one.
+    /// Returns the epoch of this event. If it is not the present epoch, the event must be dropped.
     ///
-    /// Returns `None` for [`Event::Seen`], which may arrive after the next attempt has begun. The
-    /// event is used if it belongs to the newest lost connection in the history.
+    /// Returns `None` for events that are not bound to an epoch, and for [`Event::Seen`], which may
+    /// arrive after the next attempt has begun. [`Event::Seen`] is used if it belongs to the newest
+    /// lost connection in the history.
     pub(super) const fn epoch(&self) -> Option<Epoch> {
         match *self {
             Self::Cm(epoch, _)

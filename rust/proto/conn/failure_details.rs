@@ -15,8 +15,8 @@ pub enum Opcode {
     Send,
     /// A registration, which gives the server access to the memory of a call.
     RegMr,
-    /// A local invalidation. Its purpose is to revoke the server's access to the memory of a call,
-    /// or to be the fence that rxe may need in front of `REG_MR`.
+    /// A local invalidation. It revokes the server's access to the memory of a call, or it is the
+    /// fence that rxe may need in front of `REG_MR`.
     LocalInv,
     /// A keepalive probe of zero bytes.
     RdmaWrite,
@@ -94,8 +94,9 @@ impl QpEvent {
     }
 }
 
-/// What the device reported about the end of a connection. A flushed work request only says that an
-/// earlier failure flushed the queue; the other fields of this struct may name that failure.
+/// What the device reported about the end of a connection. The field `first` may contain a flushed
+/// work request, which only shows that an earlier failure flushed the queue. The other fields may
+/// name that failure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// The first work request that failed before this host ended the connection.

@@ -71,10 +71,12 @@ impl Disconnect {
             || statuses.any(|status| status == WcStatus::RetryExceeded)
     }
 
-    /// Returns whether the rail of the connection may be at fault although no report blames it. The
-    /// caller must ignore the result unless calls were in flight. If the peer's packets reach this
-    /// host, but this host's packets do not reach the peer, the peer's device may give up first.
-    /// This host then only sees the peer's disconnect request, or flushed work requests.
+    /// Returns whether the rail may be at fault although no report blames it. The caller must
+    /// ignore the result unless calls were in flight.
+    ///
+    /// Example: the peer's packets reach this host, but this host's packets do not reach the peer.
+    /// If the peer's device gives up first, this host sees only the peer's disconnect request, or
+    /// flushed work requests.
     pub fn doubts_rail(&self) -> bool {
         let says_nothing = |status| matches!(status, WcStatus::Flushed | WcStatus::Other);
         let is_unexplained = match self.cause {

@@ -81,7 +81,7 @@ impl InlineFallback {
     }
 
     /// Returns the maximum size of Sends on a connection that is requested at `now`. Returns `None`
-    /// if there is no limit besides the size that the peer announces.
+    /// if only the size that the peer announces limits the Sends.
     pub fn cap(&self, now: Time) -> Option<u32> {
         match self.until {
             Some(until) if now < until => Some(MIN_THRESHOLD),

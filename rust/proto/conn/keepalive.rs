@@ -2,22 +2,22 @@
 
 //! Keepalive: detection of a dead peer, without harm to a slow one.
 //!
-//! A reliable connection notices a dead host only when data is sent. The probe is a work request
-//! that the peer's *adapter* acknowledges by itself, without a credit, a Receive or the server's
-//! software (the driver uses an RDMA Write of zero bytes). So a server that is busy for minutes
-//! answers every probe and keeps its connection. If calls wait for replies, a dead host is found
-//! within twice `busy_after` plus `timeout`.
+//! A reliable connection notices a dead host only when data is sent. So the driver sends a probe,
+//! an RDMA Write of zero bytes. The peer's *adapter* acknowledges the probe by itself: it needs no
+//! credit, no Receive and no software of the server. So a server that is busy for minutes answers
+//! every probe and keeps its connection. If calls wait for replies, a dead host is found within
+//! twice `busy_after` plus `timeout`.
 //!
-//! Over iWARP the probe's completion proves nothing: an RDMA Write completes when TCP has accepted
-//! the data (RFC 5040, 5.5). But TCP retransmits the data, and detects a dead host when its
-//! retransmissions time out. With several rails silence is noticed sooner
+//! Over iWARP the completion of a probe proves nothing: an RDMA Write completes when TCP has
+//! accepted the data (RFC 5040, 5.5). There a dead host is found later, when the retransmissions of
+//! TCP time out. With several rails silence is noticed sooner
 //! ([`Rails::watch`](crate::rail::Rails::watch)).
 //!
-//! If this host was suspended or stalled, it checks late and finds a probe that is long overdue,
-//! although its answer may have arrived. So the probe gets its full time limit once more.
+//! If this host was suspended or stalled, it checks late. The probe is then long overdue, although
+//! its answer may have arrived. So the probe gets its full time limit once more.
 //!
-//! A Responder need not accept RDMA Writes from a Requester, because a Requester initiates none in
-//! the model of RFC 8166, section 3.1. A Responder that refuses a probe gets no further probes
+//! A Responder need not accept RDMA Writes from a Requester: in the model of RFC 8166, section 3.1,
+//! a Requester initiates none. If a Responder refuses a probe, it gets no further probes
 //! ([`Peer`](super::peer::Peer)). RPC timers then detect a silent server
 //! ([`unserved`](super::unserved)), and a dead host is detected when data is sent.
 
@@ -73,10 +73,10 @@ pub enum Verdict {
     Dead,
 }
 
-/// How long a probe may stay unanswered after a sign that the peer may be out of reach. A short
-/// disturbance, such as a neighbour entry that changes for some milliseconds, may cause the sign.
-/// The probe may then be lost. In that case the device retransmits the probe after its ACK timeout,
-/// which is about half a second on RoCE. The limit leaves time for two retransmissions.
+/// How long a probe may stay unanswered after a sign that the peer may be out of reach. The cause
+/// of the sign may be a short disturbance: a neighbour entry changed for some milliseconds, for
+/// example. If the probe is lost in the disturbance, the device retransmits it after its ACK
+/// timeout, which is about half a second on RoCE. The limit leaves time for two retransmissions.
 pub const SUSPICION: Millis = Millis::new(1500);
 
 /// A probe that has been sent and not answered.
@@ -88,8 +88,8 @@ struct Probe {
     since: Time,
     /// Whether a sign was seen that the peer may be out of reach.
     suspicious: bool,
-    /// Whether a sign of trouble came after the probe was sent. The answer to the probe may then
-    /// have been sent before the trouble began.
+    /// Whether there was a sign of trouble after the probe was sent. If so, the answer to the probe
+    /// proves nothing: it may have been sent before the trouble began.
     doubted: bool,
     /// Whether the probe received more time, because this host checked the connection late.
     excused: bool,
@@ -110,8 +110,8 @@ pub struct Keepalive {
     looked: Time,
     busy: bool,
     probe: Option<Probe>,
-    /// Whether the answer to the last probe may be older than a sign that the peer is out of reach.
-    /// Such an answer proves nothing, so a new probe is due.
+    /// Whether the last answer to a probe may have been sent before there was a sign that the peer
+    /// is out of reach. Such an answer proves nothing, so a new probe is due.
     doubtful: bool,
 }
 
@@ -130,7 +130,8 @@ impl Keepalive {
 
     /// Returns the time at which [`Keepalive::check`] must be called next.
     ///
-    /// No event says that an idle connection becomes busy, so the check runs every `busy_after`.
+    /// An idle connection becomes busy without an event, so the check runs at least every
+    /// `busy_after`.
     pub fn deadline(&self) -> Time {
         self.due().min(self.looked.after(self.config.busy_after))
     }
@@ -177,10 +178,12 @@ impl Keepalive {
         Verdict::Probe
     }
 
-    /// Asks for an immediate probe, with little time for its answer, because of a sign that the
-    /// peer may be out of reach. Returns [`Verdict::Fine`] if a probe is already in flight, and
-    /// shortens the time limit of that probe. After the answer to that probe, [`Keepalive::check`]
-    /// asks for a second probe, because the answer may be older than the sign.
+    /// Asks for an immediate probe with a short time limit, because there was a sign that the peer
+    /// may be out of reach.
+    ///
+    /// If a probe is already in flight, returns [`Verdict::Fine`] and shortens the time limit of
+    /// that probe. Its answer may be older than the sign. So [`Keepalive::check`] asks for a second
+    /// probe after this answer.
     pub fn suspect(&mut self, now: Time) -> Verdict {
         let verdict = self.probe(now);
         if let Some(probe) = &mut self.probe {
@@ -201,9 +204,9 @@ impl Keepalive {
         self.last_rx = self.last_rx.max(now);
     }
 
-    /// Records that the probe was not sent, because the send queue is full. The completion of a
-    /// work request in the queue proves that the peer is alive, as an answer to a probe does. So
-    /// the usual time limit applies again, and any received message counts as an answer.
+    /// Records that the probe was not sent, because the send queue is full. Instead, the completion
+    /// of a queued work request will prove that the peer is alive. So the usual time limit applies
+    /// again, and any received message counts as an answer.
     pub fn not_sent(&mut self) {
         if let Some(probe) = &mut self.probe {
             probe.limit = self.config.timeout;

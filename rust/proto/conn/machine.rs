@@ -54,10 +54,15 @@ use crate::{
     wire::header::Version, //
 };
 
-/// Space for all actions of one attempt and its connection, and for the failure of the previous
-/// attempt. The steps of an attempt, `Established`, one `Keepalive` and the final `Disconnect` are
-/// nine actions. The next attempt can begin only after `TornDown`, and `TornDown` is accepted only
-/// after the driver has taken the final action and therefore all earlier actions.
+/// Space for all actions that can be in the queue at a time:
+///
+/// - The failure of the previous attempt.
+/// - The nine actions of one attempt and its connection: the steps of the attempt, `Established`,
+///   one `Keepalive` and the final `Disconnect`.
+///
+/// The actions of two attempts are never in the queue together. The next attempt begins only after
+/// `TornDown`, which is accepted only after the driver has taken the final action and so all
+/// earlier actions.
 const ACTIONS: usize = 12;
 
 /// The state of one transport, and the actions that are due.

@@ -22,10 +22,10 @@ pub type Actions = [Option<Action>; ACTIONS];
 
 /// The connection's state machine, and the mailbox of the worker that establishes a connection.
 ///
-/// One lock of the driver protects both. While a worker runs, events wait for the worker. Otherwise
-/// the state machine handles an event immediately, and the sender of the event takes the resulting
-/// actions under the same lock, before a worker can start. So no other thread takes the actions
-/// that the worker has to perform.
+/// One lock of the driver protects both. While a worker runs, events wait for the worker. While no
+/// worker runs, the state machine handles each event immediately, and the sender of the event takes
+/// the resulting actions before it releases the lock. So no worker can start in between, and no
+/// other thread takes the actions of a worker.
 #[derive(Clone, Debug)]
 pub struct Mailbox {
     /// The state machine. Only the worker and the task that closes a connection use this field

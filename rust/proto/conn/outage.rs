@@ -61,10 +61,12 @@ impl Outage {
         }
     }
 
-    /// Records that an attempt failed at the time `now`. `lasted` is the time since the start of
-    /// the attempt. `port_active` says that the device reports an active port. `may_tell` is called
-    /// when there is something to report. If `may_tell` returns false, the report is due at the
-    /// next failure.
+    /// Records that an attempt failed at the time `now`.
+    ///
+    /// - `lasted` is the time since the start of the attempt.
+    /// - `port_active` says that the device reports an active port.
+    /// - `may_tell` is called when there is something to report. If it returns false, the report is
+    ///   due at the next failure.
     pub fn failed(
         &mut self,
         reason: ConnectError,

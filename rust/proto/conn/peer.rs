@@ -181,9 +181,11 @@ impl Peer {
     }
 
     /// Handles the status with which a work request of the last connection ended. If the peer
-    /// refused the work request, and a probe was in flight at that time, the peer seems to refuse
-    /// probes, and no more probes are sent. But the refused work request may have been a Send. In
-    /// this case probes are switched off without need, and RPC timers still detect a silent peer.
+    /// refused the work request, and a probe was in flight when the connection ended, the peer
+    /// seems to refuse probes. Then no more probes are sent.
+    ///
+    /// The refused work request may also have been a Send. Then probes are switched off without
+    /// need, but RPC timers still detect a silent peer.
     fn probe_ended(&mut self, status: WcStatus) {
         let refused = matches!(
             status,
@@ -197,8 +199,8 @@ impl Peer {
         !self.refuses_probes
     }
 
-    /// Returns the number of RPC timers that must fire in a row, without a message between them,
-    /// before a connection ends. [`Up::rpc_timeout`] may end the connection after fewer timers.
+    /// Returns the number of RPC timers after which a connection ends if no message arrives between
+    /// them. In some cases [`Up::rpc_timeout`] ends a connection already at the first timer.
     pub(super) const fn patience(&self) -> Patience {
         self.patience
     }

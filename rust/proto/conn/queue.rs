@@ -23,13 +23,14 @@ impl<T: Copy + PartialEq, const ROOM: usize> Queue<T, ROOM> {
         debug_assert!(fits || cfg!(CONFIG_RUST));
     }
 
-    /// Appends `item` unless an equal item is in the queue. Returns false if the queue is full.
+    /// Appends `item` unless an equal item is in the queue. Returns false if the queue has no space
+    /// for the item.
     pub(super) fn offer(&mut self, item: T) -> bool {
         self.offer_instead(item, |queued| *queued == item)
     }
 
-    /// Puts `item` into the slot of the first queued item for which `replaces` is true, or else at
-    /// the end. Returns false if the queue is full.
+    /// Replaces the first queued item for which `replaces` is true by `item`. If there is no such
+    /// item, appends `item`, or returns false if the queue is full.
     pub(super) fn offer_instead(&mut self, item: T, replaces: impl Fn(&T) -> bool) -> bool {
         let mut slots = self.slots.iter_mut();
         let slot = slots.find(|slot| slot.as_ref().is_none_or(&replaces));

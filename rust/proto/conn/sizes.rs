@@ -10,13 +10,14 @@ pub const MAX_PAYLOAD: usize = 1 << 20;
 /// Number of work requests for a call with one memory region: registration, Send, invalidation.
 const CALL_WRS: u32 = 3;
 
-/// Number of work requests that the longest message needs: one registration for each segment of two
-/// chunks with the maximum number of segments, and the Send.
+/// Number of work requests that the longest message needs: the Send, and one registration for each
+/// segment. The longest message has two chunks, each with the maximum number of segments.
 // CAST: `MAX_SEGMENTS` is a small constant that fits into `u16`.
 const MESSAGE_WRS: u16 = 2 * MAX_SEGMENTS as u16 + 1;
 
-/// Number of work requests in addition to [`CALL_WRS`] for each call. They are used for further
-/// regions of calls, replies to callbacks, refusals and keepalive probes.
+/// Number of work requests in the send queue besides [`CALL_WRS`] for each call. This number is for
+/// the whole connection. The work requests are used for further regions of calls, replies to
+/// callbacks, refusals and keepalive probes.
 const SPARE_WRS: u32 = 160;
 
 /// Minimum number of messages of the largest size that the send ring holds.

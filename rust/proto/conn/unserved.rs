@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Detection of a server whose software is dead although its adapter still answers.
+//! Detects a server whose software is dead although its adapter still answers.
 //!
-//! A keepalive probe reaches the adapter only, and an NFSv4 client never retransmits on a live
-//! connection. So the client would wait for a hung server for ever, even if the server's address
-//! has moved to another machine of a cluster. RPC timers reveal the hang: they fire for calls
-//! without a reply.
+//! A keepalive probe reaches only the adapter, and an NFSv4 client never retransmits on a live
+//! connection. So without this module the client would wait for a hung server for ever, even if the
+//! server's address has moved to another machine of a cluster.
 //!
-//! A connection ends when [`ROUNDS`] timers have fired one after the other without a *message* in
-//! between. A timer that ran for N seconds is counted only if about N seconds have passed since the
-//! last counted timer. So timers of calls that wait at the same time count as one timer. A server
-//! that answers any call, such as the renewal of an NFS lease, is not affected. If the next
-//! connection brings no message either, the server may be slow rather than dead. So the number of
-//! timers doubles for each such connection, up to [`MOST_ROUNDS`].
+//! This module counts RPC timers, which fire for calls without a reply. A connection ends when
+//! [`ROUNDS`] timers were counted without a *message* in between.
 //!
-//! RFC 8267, section 6.7.2 recommends (SHOULD) a credit that is reserved for a health check, which
-//! a Responder answers quickly. This module serves the same purpose without such a credit. A NULL
-//! call as a health check would be unknown to the RPC client, and would take a credit away from the
-//! client's own calls. The calls that already wait test the server just as well.
+//! - A timer that ran for N seconds is counted only if about N seconds have passed since the last
+//!   counted timer. So timers of calls that wait at the same time count as one timer.
+//! - A server that answers any call, such as the renewal of an NFS lease, is not affected.
+//! - If the next connection brings no message either, the server may be slow rather than dead. So
+//!   each connection that ends in this way doubles the required number of timers, up to
+//!   [`MOST_ROUNDS`].
+//!
+//! RFC 8267, section 6.7.2 recommends (SHOULD) to reserve a credit for a health check, which a
+//! Responder answers quickly. This module serves the same purpose without a reserved credit,
+//! because the calls that already wait test the server just as well. A NULL call as a health check
+//! would be unknown to the RPC client, and would take a credit away from the client's own calls.
 
 use crate::time::{
     Millis,

@@ -3,22 +3,31 @@
 //! Whether a rail works, and when connections may return to it ([`Health`]).
 //!
 //! A rail is live until it is known to be dead. A dead rail becomes live again when a connection
-//! has been made over it. Attempts may choose a rail as soon as it is live, but prefer a *settled*
-//! rail. Healthy connections on other rails move only to a settled rail: a rail that has been live
-//! for a minimum time (the hold-down), and died at least a minute ago. So no connection moves twice
-//! in a minute. The minute does not apply to a rail over which no connection was ever made, for
-//! example after a boot. The hold-down grows each time a settled rail dies, up to an hour. The
-//! hold-down becomes short again if connections use the rail for ten minutes and for at least the
-//! hold-down. A random time is added to each pause, so that the hosts of a network do not all
-//! return to a rail at the same time.
+//! has been made over it.
 //!
-//! A live rail is *doubted* if a connection over it ended with calls in flight and without a known
-//! reason, if an attempt was refused, or if a short attempt was not answered. The rail is then
-//! probed as soon as a connection to the server is checked. Until a probe or an attempt has
-//! succeeded or failed, attempts prefer trusted rails to this rail, and this rail to dead ones. A
-//! live rail is *suspected* if it was only silent. A suspected rail is treated like a doubted one,
-//! with two differences: the suspicion does not delay later moves to the rail, and a failed probe
-//! alone does not make the rail dead ([`Rails::watch`](super::Rails::watch)).
+//! A rail is *settled* if it has been live for a minimum time (the hold-down), and died at least a
+//! minute ago. The minute does not apply to a rail over which no connection was ever made, for
+//! example after a boot. Healthy connections on other rails move only to a settled rail. So no
+//! connection moves twice in a minute. Attempts may choose any live rail, but prefer a settled
+//! rail.
+//!
+//! The hold-down grows each time a settled rail dies, up to an hour. It becomes short again if
+//! connections use the rail for ten minutes and for at least the hold-down. A random time is added
+//! to each pause, so that the hosts of a network do not all return to a rail at the same time.
+//!
+//! A live rail is *doubted* after one of these events:
+//!
+//! * A connection over the rail ended with calls in flight and without a known reason.
+//! * An attempt over the rail was refused.
+//! * A short attempt over the rail was not answered.
+//!
+//! A doubted rail is probed as soon as a connection to the server is checked. Until a probe or an
+//! attempt has succeeded or failed, attempts prefer trusted rails to doubted rails, and doubted
+//! rails to dead rails.
+//!
+//! A live rail is *suspected* if it was only silent. A suspected rail is treated like a doubted
+//! rail, with two differences: the suspicion does not delay later moves to the rail, and a failed
+//! probe alone does not make the rail dead ([`Rails::watch`](super::Rails::watch)).
 //!
 //! A rail that failed is on *trial* until it is known whether the rail was at fault. If a
 //! connection over another rail outlives the failure, the rail was at fault. If all rails fail, and
@@ -52,12 +61,12 @@ pub(super) const REST: Millis = Millis::from_secs(60);
 /// is that quarter.
 const SPREAD: Millis = Millis::from_secs(12);
 
-/// A rail's count of deaths in a row restarts at zero if connections used the rail long enough
-/// before its next death: at least for this time, and at least for the hold-down of the rail.
+/// When a rail dies, its count of deaths in a row restarts at zero if connections have used the
+/// rail long enough: at least for this time, and at least for the rail's hold-down.
 const FORGET: Millis = Millis::from_secs(600);
 
-/// Failures of several rails can have one common cause only if they happen within this time of each
-/// other. The time suffices for an attempt over each of the other rails.
+/// Several rails can fail from one common cause only if all of them fail within this time. The time
+/// suffices for one attempt over each rail.
 pub(super) const TOGETHER: Millis = Millis::from_secs(120);
 
 /// A connection has outlived the failure of another rail only if the connection receives a message
@@ -211,8 +220,8 @@ impl Health {
         });
     }
 
-    /// Records that a connection or attempt ended, and that the rail may be the reason. `moved`
-    /// says whether connections move away from the rail for this reason.
+    /// Records that a connection or attempt ended, and that the rail may be the reason. If `moved`
+    /// is true, connections leave the rail, and do not return to it for some time.
     pub(super) fn doubt(&mut self, moved: bool, random: &mut Random, now: Time) {
         if self.is_live() {
             self.accuse(now);
@@ -361,9 +370,9 @@ impl Health {
         }
     }
 
-    /// Returns true if the rail is dead, doubted or suspected, but the message that arrived at
-    /// `heard` shows that the rail works: the peer must have sent this message after the rail got
-    /// into that state.
+    /// Returns true if a message proves that this dead, doubted or suspected rail works. `heard` is
+    /// the time at which the message arrived. The message is a proof only if the peer must have
+    /// sent it after the rail became dead, doubted or suspected.
     pub(super) fn is_belied(&self, heard: Time) -> bool {
         self.distrusted()
             .is_some_and(|since| heard > since.after(UNDER_WAY))

@@ -24,9 +24,11 @@ pub const MAX_RAILS: usize = 8;
 /// tables.
 ///
 /// A local address forms a rail with each server address in the network of the local address. If
-/// the server has no address in that network, the local address forms a rail with the first server
-/// address of the same family, which is reached by routing. Of several local addresses on one
-/// device port, only the first forms a rail with a given server address.
+/// the server has no address in that network, the local address forms one rail, with the first
+/// server address of the same family. Packets on this rail are routed.
+///
+/// Several local addresses may be on one device port. Of these, only the first forms a rail with a
+/// given server address.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Pairs {
     rails: [Option<Rail>; MAX_RAILS],

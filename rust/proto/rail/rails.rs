@@ -48,18 +48,17 @@ use core::net::IpAddr;
 /// administrator's tables may still be in use, or may return.
 const REMEMBERED: usize = 2 * MAX_RAILS;
 
-/// Maximum duration of an attempt while another rail is trusted. This is less than the 4.1 to 4.6
-/// seconds after which the connection manager repeats a request, so that another rail is tried
-/// soon. If an attempt reaches this limit, that does not prove that its rail is dead.
+/// Maximum duration of an attempt while another rail is trusted. The limit is short, so that the
+/// other rail is tried soon. The connection manager repeats a request only after 4.1 to 4.6
+/// seconds. So an attempt that reaches this limit has sent a single request, which may have been
+/// lost. This does not prove that the rail is dead.
 const SHORT: Millis = Millis::from_secs(4);
-/// Maximum duration of an attempt while no other rail is trusted, but other rails are known and one
-/// of them might work. The time suffices for two requests of the connection manager and their
-/// answers.
+/// Maximum duration of an attempt while other rails are known, but none of them is trusted. Within
+/// this time the connection manager can repeat its request once, and still receive the answer.
 const LONG: Millis = Millis::from_secs(10);
 
-/// Time without a received message after which a busy connection counts as silent. A busy
-/// connection leaves a dead rail only if the connection is silent. A busy connection is a reason to
-/// suspect rails only if it is silent.
+/// A busy connection counts as silent if it has received no message for this time. Only then does
+/// it leave a dead rail, and only then are rails suspected because of it.
 const SILENT: Millis = Millis::new(1500);
 
 /// The entry of one rail in the list.
@@ -83,8 +82,9 @@ struct Probes {
     under_way: u32,
     /// Time at which the latest probe was started.
     last: Option<Time>,
-    /// Start time of the first probe since rails were last suspected. The field becomes `None` when
-    /// a probe is answered, or when this first probe proves nothing. The next probe sets it again.
+    /// Start time of an unanswered probe of this suspected rail; `None` if there is no such probe.
+    /// A later probe sets the field only if it is `None`. The field becomes `None` in three cases:
+    /// rails are suspected again, a probe is answered, or the unanswered probe proves nothing.
     unanswered: Option<Time>,
     /// Whether a probe has been answered since the last suspicion.
     answers: bool,
@@ -98,8 +98,7 @@ struct Probes {
 pub struct Rails {
     entries: [Option<Entry>; REMEMBERED],
     random: Random,
-    /// Before this time no connection leaves a live rail, neither for balance nor because the rail
-    /// is no longer in the administrator's tables.
+    /// Before this time, connections leave only dead rails.
     next_move: Time,
     /// Time at which the rails became unbalanced, or at which an idle connection last moved.
     waits_since: Option<Time>,
@@ -213,8 +212,9 @@ impl Rails {
         let mut seat = Seat::new(on);
         seat.hasty = self.others_are(on, Health::is_trusted);
         if in_vain {
-            // The connection has just left its rail, which may soon seem to work again. So the
-            // connection must wait before it returns to that rail.
+            // The previous attempt was not answered. Its rail may soon seem to work again, but the
+            // new connection must not return to that rail soon. So the connection stays on the new
+            // rail for some time, unless the new rail dies.
             seat.rests = now.after(REST);
         }
         self.count(on);
@@ -257,8 +257,9 @@ impl Rails {
         Some(best.1 .0)
     }
 
-    /// Counts a connection as a user of the rail with the connection's addresses. The connection
-    /// was made before rails were configured. Returns `None` if no rail has these addresses.
+    /// Counts a connection that was made before rails were configured. The connection counts as a
+    /// user of the rail that has the addresses of the connection. Returns `None` if no rail has
+    /// these addresses.
     pub fn adopt(&mut self, local: IpAddr, server: IpAddr, now: Time) -> Option<Seat> {
         let is_its = |(_, entry): &(u8, &Entry)| {
             entry.listed && (entry.rail.local, entry.rail.server) == (local, server)

@@ -90,8 +90,8 @@ pub enum Move {
 pub struct Choice {
     /// The rail.
     pub rail: Rail,
-    /// Whether the attempt starts without a pause: the last attempt or connection failed because of
-    /// its rail, and the new rail is trusted.
+    /// Whether the attempt starts without a pause. This is true if the last attempt or connection
+    /// failed because of its rail, and the new rail is trusted.
     pub at_once: bool,
     /// Maximum duration of the attempt; `None` if there is only one rail.
     pub limit: Option<Millis>,
@@ -104,8 +104,9 @@ pub enum Standing {
     Live,
     /// The rail works again, but has not worked for the whole hold-down time.
     Returning,
-    /// The rail may be dead and is being probed. A connection over it ended without a known reason,
-    /// an attempt was refused or not answered in time, or the server is silent.
+    /// The rail may be dead and is being probed. There are three possible reasons: a connection
+    /// over the rail ended without a known reason; an attempt over the rail was refused or not
+    /// answered in time; the server is silent.
     Doubted,
     /// The rail does not work.
     Dead,

@@ -224,8 +224,8 @@ fn is_equals_sign(byte: u8) -> bool {
     byte == b'='
 }
 
-// The standard library's functions that split a text or parse a number contain panics that the
-// compiler cannot remove.
+// The functions below replace functions of the standard library that split a text or parse a
+// number. Those contain panics that the compiler cannot remove.
 
 /// Returns the parts of a text between separators. The separators must be ASCII.
 fn parts(text: &str, is_between: impl Fn(u8) -> bool) -> impl Iterator<Item = &str> {

@@ -3,10 +3,14 @@
 //! Admission: whether a Call may be processed.
 //!
 //! Everything that can be checked in the message itself is checked before the first RDMA operation:
-//! the chunk lists against this server's limits, the Positions against the length of the message,
-//! each segment against the client's address space, and the header of the reply against the inline
-//! threshold. Nothing is allocated, and the work is linear in the length of the message. The RPC
-//! header of a message in a Position-Zero chunk is checked when that chunk has been fetched.
+//!
+//! - the chunk lists against this server's limits;
+//! - the Positions against the length of the message;
+//! - each segment against the client's address space;
+//! - the header of the reply against the inline threshold.
+//!
+//! The RPC header of a message in a Position-Zero chunk is checked when that chunk has been
+//! fetched. Nothing is allocated, and the work is linear in the length of the message.
 
 use crate::{
     responder::{
@@ -275,8 +279,10 @@ fn check_complexity(call: &Call<'_, Sorted>) -> Result<(), Fault> {
     check_segments(reads, writes, call.lists.writes.len(), reply)
 }
 
-/// Checks how many segments the lists have. The Read list and the Write list have `reads` and
-/// `writes` bytes, the Write list has `chunks` chunks, and the Reply chunk has `reply` segments.
+/// Checks that the chunk lists have at most [`MAX_SEGMENTS`] segments together. `reads` and
+/// `writes` are the lengths of the Read list and of the Write list in bytes. `chunks` is the number
+/// of Write chunks, and `reply` is the number of segments of the Reply chunk.
+///
 /// The arguments are numbers and not references, so that the caller need not store the Call in
 /// memory.
 #[cold]
@@ -301,12 +307,11 @@ struct Inserted {
 }
 
 impl Inserted {
-    /// Inserts the next Read chunk, and checks that its Position is inside the message, whose
-    /// reduced length is `body`.
+    /// Inserts the next Read chunk into the reduced message, which has `body` bytes. Checks that
+    /// the chunk's Position is inside the message.
     ///
-    /// A Position is an offset in the unreduced message. To get the offset in the reduced message
-    /// at which a chunk is inserted, the lengths of the chunks before it, with their pads, are
-    /// subtracted (RFC 8166 3.4.5).
+    /// A Position is an offset in the unreduced message. The offset in the reduced message is the
+    /// Position minus the lengths of all earlier chunks with their pads (RFC 8166 3.4.5).
     #[inline(always)]
     fn add(&mut self, item: &Item, body: u32) -> Result<(), Fault> {
         let place = item.position.checked_sub(self.bytes);
@@ -396,8 +401,8 @@ fn check_fetched(xid: Xid, first: Option<Item>, front: &[u8]) -> Result<bool, Fa
 
 /// Checks that the Call is allowed to have arguments in Read chunks. `first` is the first Read
 /// chunk of data, if the Call has one. Returns whether RPCSEC_GSS protects (or may protect) the
-/// message. If no argument is in a Read chunk, a header that cannot be parsed is left to the RPC
-/// layer.
+/// message. If there is no Read chunk of data, a header that cannot be parsed is no error: the RPC
+/// layer handles such a header.
 #[inline(always)]
 fn check_arguments(first: Option<Item>, header: Result<RpcCall, Malformed>) -> Result<bool, Fault> {
     match (first, header) {

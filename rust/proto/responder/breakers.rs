@@ -35,8 +35,8 @@ pub struct Breakers {
     slots: [Option<Breaker>; REMEMBERED],
 }
 
-/// A client, and its Calls that broke a connection. The driver keeps the clients in a slice of
-/// `Option<OfClient>`, which it passes to [`broke`] and [`check`].
+/// A client, and its Calls that broke a connection. The driver stores the clients as
+/// `Option<OfClient>` in a slice, and passes the slice to [`broke`] and [`check`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OfClient {
     client: IpAddr,
@@ -57,8 +57,8 @@ impl Breaker {
 }
 
 impl Breakers {
-    /// Records that a connection closes because an RDMA operation of the Call with this xid failed.
-    /// If all slots are in use, the Call whose last failure is the oldest is forgotten.
+    /// Records that the Call with this xid broke a connection: an RDMA operation of the Call
+    /// failed. If all slots are in use, the Call whose last failure is the oldest is forgotten.
     pub fn broke(&mut self, xid: Xid, now: Time) {
         let times = self.times(xid, now).saturating_add(1);
         let new = Breaker {
@@ -98,8 +98,8 @@ impl Breakers {
     }
 }
 
-/// Records that a connection of this client closes because an RDMA operation of the Call with this
-/// xid failed. If `clients` is full, the client whose last failure is the oldest is forgotten.
+/// Records that this client's Call with this xid broke a connection: an RDMA operation of the Call
+/// failed. If `clients` is full, the client whose last failure is the oldest is forgotten.
 pub fn broke(clients: &mut [Option<OfClient>], client: IpAddr, xid: Xid, now: Time) {
     let is_own = |one: &OfClient| one.client == client;
     let place = place_for(clients, is_own, |one| one.breakers.last());

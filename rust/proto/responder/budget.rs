@@ -57,8 +57,9 @@ impl Pages {
 /// completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
-    /// The connection holds pages, and more pages would exceed the connection's share or leave too
-    /// few pages free. The connection tries again when it has returned pages.
+    /// More pages would exceed the connection's share, or would leave too few pages free. This
+    /// applies only while the connection holds pages. The connection tries again when it has
+    /// returned some.
     Share,
     /// The server has too few free pages. A Call, perhaps of another connection, must return pages
     /// first.
@@ -83,11 +84,12 @@ impl Budget {
         Self { free }
     }
 
-    /// Takes pages for a Call of this connection. The Call may exceed the connection's share if the
-    /// connection holds no pages, so that even a large Call cannot wait for ever. The caller must
-    /// request pages for the waiting Calls in the order of their arrival, and for a newer Call only
-    /// after all waiting Calls. Without this order, small Calls would take all returned pages, and
-    /// a large Call would never find enough.
+    /// Takes pages for a Call of this connection. If the connection holds no pages, the Call may
+    /// exceed the connection's share. So even a large Call does not wait for ever.
+    ///
+    /// The caller must request pages for the waiting Calls in the order of their arrival, and for a
+    /// newer Call only after all waiting Calls. Without this order, small Calls would take all
+    /// returned pages, and a large Call would never find enough.
     ///
     /// A connection that already holds pages gets more pages only if afterwards at least as many
     /// pages are free as the connection holds. So connections that hold their maximum leave pages
@@ -109,7 +111,7 @@ impl Budget {
 
     /// Returns true if the connections from one client address may take `pages` more pages.
     /// Together these connections hold `held` pages and may hold at most `most`. The rule is the
-    /// same as the rule of [`take`](Self::take) for one connection. Without this rule a client
+    /// same as in [`take`](Self::take), but for all these connections together. Otherwise a client
     /// could open many connections, and their first Calls would hold all pages.
     #[inline]
     pub const fn leaves(&self, held: u32, most: u32, pages: u32) -> bool {
@@ -157,10 +159,11 @@ impl Share {
         self.pages
     }
 
-    /// Returns true if `count` RDMA Reads may be posted now. This is the case if the Reads in
-    /// flight stay within the limit. It is also the case if no other Read is in flight and the
-    /// limit is not zero. A Read above the limit would delay the replies that are posted after the
-    /// Read.
+    /// Returns true if `count` RDMA Reads may be posted now. A Read above the limit would delay the
+    /// replies that are posted after the Read. So one of two conditions must hold:
+    ///
+    /// - Together with the Reads in flight the new Reads do not exceed the limit.
+    /// - No other Read is in flight, and the limit is not zero. `count` may then exceed the limit.
     #[inline]
     pub const fn may_read(&self, count: u32) -> bool {
         self.most_reads != 0

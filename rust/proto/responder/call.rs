@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A Call, and the stage of its processing.
+//! A Call, and the stage of its processing. The type parameter is the stage:
 //!
-//! The type parameter says what may be done with the Call: a [`Sorted`] Call can only be admitted,
-//! an `Admitted` Call can be fetched, and a `Ready` Call can be replied to.
+//! - [`Sorted`]: The Call can only be admitted.
+//! - `Admitted`: The data of the Call can be fetched.
+//! - `Ready`: The Call can be replied to.
 
 use crate::{
     responder::{
@@ -162,8 +163,8 @@ impl<S> Parked<S> {
         })
     }
 
-    /// Returns the chunk lists in the message that contained the Call, the encoded lists that the
-    /// header of the Reply repeats, and the bytes after the lists.
+    /// Returns three parts of `message`, which contained the Call: the chunk lists, the encoded
+    /// lists that the header of the Reply repeats, and the bytes after the lists.
     #[inline]
     pub(crate) fn lists<'a>(&self, message: &'a [u8]) -> Option<(Lists<'a>, &'a [u8], &'a [u8])> {
         let mut input = Reader::new(message);

@@ -10,9 +10,10 @@
 
 use crate::wire::header::Credits;
 
-/// The grant also grows if a client makes at least `BUSY` Calls for each credit between two calls
-/// of [`Grant::pause`]. This rule is for distant clients: such a client may use its whole grant
-/// although few of its Calls are in process at a time.
+/// The grant grows when as many Calls are in process as it allows. It also grows if the client
+/// makes at least this number of Calls for each credit between two calls of [`Grant::pause`]. This
+/// rule is for distant clients. Such a client may use all its credits, but most of its Calls or
+/// Replies are on the way, and few Calls are in process.
 const BUSY: u32 = 8;
 
 /// Limits for a client's grant.
@@ -185,28 +186,30 @@ impl Grant {
         }
         self.recent = self.recent.saturating_add(1);
         if self.in_process >= self.target || self.recent >= self.target.saturating_mul(BUSY) {
-            // The client uses all credits that the policy wants to grant, or would use them if its
-            // Calls were answered more slowly. So the policy doubles the number of credits that it
-            // wants to grant.
+            // Either as many Calls are in process as the policy wants to grant, or the client has
+            // made many Calls recently (see `BUSY`). So the policy doubles the grant that it aims
+            // for.
             self.target = self.target.saturating_mul(2).min(self.bounds.most);
             self.recent = 0;
         }
         Ok(Ticket(()))
     }
 
-    /// Returns how many Receives the connection needs for the grant that the policy aims for. The
-    /// number includes the Receives that Calls in process use, [`GrantBounds::reserved`] Receives
-    /// for the server's own Calls, and [`GrantBounds::spare`] Receives of Calls that were answered
-    /// a moment ago.
+    /// Returns how many Receives the connection needs for the grant that the policy aims for. This
+    /// is the sum of three numbers:
+    ///
+    /// - the grant itself, which includes the Receives that Calls in process use;
+    /// - [`GrantBounds::reserved`], for Replies to the server's own Calls;
+    /// - [`GrantBounds::spare`], for the Receives of Calls that were answered a moment ago.
     #[inline]
     pub const fn receives(&self) -> u32 {
         let extra = self.bounds.reserved.saturating_add(self.bounds.spare);
         self.target.saturating_add(extra)
     }
 
-    /// Sets the count of recent Calls to zero. The grant grows if this count becomes large. Called
-    /// every few seconds, because otherwise even the grant of a client that makes few Calls would
-    /// become large after some time.
+    /// Sets the count of recent Calls to zero. The driver must call this method every few seconds.
+    /// A large count makes the grant grow. Without these calls, even the count of a client that
+    /// makes few Calls would become large.
     #[inline]
     pub fn pause(&mut self) {
         self.recent = 0;
@@ -214,7 +217,7 @@ impl Grant {
 
     /// Exchanges the ticket of a Call for the credits that its Reply grants. The Receive for the
     /// client's next Call must already be posted. Responses must be posted in the order in which
-    /// they took their grants, because a client relies on the grant that it received last.
+    /// their tickets were exchanged, because a client relies on the grant that it received last.
     ///
     /// # Errors
     ///
@@ -271,9 +274,9 @@ impl Grant {
         Unsent(number)
     }
 
-    /// Returns true if a waiting response may be posted: all responses that took their grants
-    /// before it have been posted. The check is needed because threads that store waiting responses
-    /// may overtake each other.
+    /// Returns true if this waiting response may be posted, because all responses with earlier
+    /// grants have been posted. The check is needed: the threads that store waiting responses may
+    /// overtake each other, so the stored responses may be in another order than the grants.
     #[inline]
     pub const fn may_send(&self, Unsent(number): &Unsent) -> bool {
         *number == self.next
@@ -310,9 +313,9 @@ impl Grant {
         Ok(())
     }
 
-    /// Halves the grant that the policy aims for, down to [`GrantBounds::least`], because the
-    /// connection was idle. Receives beyond the smaller grant stay posted, but those that complete
-    /// are not replaced.
+    /// Halves the grant that the policy aims for, but not below [`GrantBounds::least`]. Called when
+    /// the connection was idle. Receives that the smaller grant does not need stay posted, but are
+    /// not replaced when they complete.
     pub fn rest(&mut self) {
         self.target = (self.target / 2).max(self.bounds.least);
     }
@@ -352,9 +355,9 @@ impl Grant {
         }
     }
 
-    /// Returns the number of credits that Receives and Calls in process must back: the grant that
-    /// the policy aims for, or the grant of the last response if that is larger. The last grant
-    /// counts because an error grants the same credits again.
+    /// Returns the number of credits that Receives and Calls in process must back. This is the
+    /// larger of two numbers: the result of `goal`, and the grant of the last response. The latter
+    /// counts because an error message grants the same credits again.
     const fn needed(&self) -> u32 {
         let goal = self.goal();
         if goal > self.granted {

@@ -3,9 +3,10 @@
 //! The Read chunks of a Call, grouped by Position.
 //!
 //! A Read list contains segments. All segments with the same Position form one chunk, wherever in
-//! the list they are (RFC 8166 3.4.5). Only the first chunk is stored, because few Calls have more
-//! chunks. Each further chunk is found by a search of the list. So the stored state of a Call is
-//! small. The number of chunks is limited, so the work is linear in the length of the message.
+//! the list they are (RFC 8166 3.4.5). Only the first chunk is stored, so that the stored state of
+//! a Call is small. Few Calls have more chunks. Each further chunk is found by a search of the
+//! list. The number of chunks is limited ([`MAX_ITEMS`]), so the work is linear in the length of
+//! the message.
 
 use crate::{
     responder::refusal::Fault,
@@ -122,8 +123,8 @@ impl Reads {
 }
 
 impl<'a> Items<'a> {
-    /// Returns the chunks of a Read list that [`Reads::group`] has checked: `first`, and then the
-    /// other chunks. There are `count` chunks.
+    /// Returns an iterator over the `count` chunks of a Read list. [`Reads::group`] has checked the
+    /// list, and has found its first chunk (`first`).
     #[inline]
     pub(crate) fn new(list: ReadList<'a>, first: Item, count: u32) -> Self {
         Self {

@@ -26,8 +26,8 @@ pub(crate) struct Layout {
     pub(crate) writes: usize,
     /// Number of Write chunks.
     pub(crate) chunks: usize,
-    /// Length of the part of the lists that the header of the Reply repeats: the Write list with
-    /// its terminator and the Reply chunk.
+    /// Length of the lists that the header of the Reply repeats: the Write list, its terminator,
+    /// and the Reply chunk.
     pub(crate) returned: usize,
 }
 
@@ -73,9 +73,9 @@ impl Layout {
         found.map(|(_, returned)| returned).unwrap_or_default()
     }
 
-    /// Takes the three chunk lists from the input. The same lists were decoded from this input
-    /// before. Also returns the part of the lists that the header of the Reply repeats. Returns
-    /// [`Malformed`] if the input is shorter than the lists.
+    /// Finds the three chunk lists in the input again. The input must begin with the lists from
+    /// which this object was made. Also returns the part of the lists that the header of the Reply
+    /// repeats. Returns [`Malformed`] if the input is shorter than the lists.
     #[inline(always)]
     pub(crate) fn find<'a>(
         &self,

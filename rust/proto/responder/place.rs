@@ -2,9 +2,13 @@
 
 //! Tables of fixed size, in which a new entry replaces the oldest one if the table is full.
 
-/// Returns the slot for a new entry. In order of preference, this slot is the slot of an entry for
-/// which `is_own` returns true, a free slot, or the slot of the oldest entry. The oldest entry is
-/// the one for which `last` returns the lowest value. Returns `None` if the table has no slots.
+/// Returns the slot for a new entry. This is the first slot in the following list that exists:
+///
+/// 1. the slot of an entry for which `is_own` returns true,
+/// 2. a free slot,
+/// 3. the slot of the oldest entry, for which `last` returns the lowest value.
+///
+/// Returns `None` if the table has no slots.
 pub(crate) fn place_for<T, K: Ord>(
     table: &mut [Option<T>],
     is_own: impl Fn(&T) -> bool,

@@ -77,9 +77,9 @@ where
         }
     }
 
-    /// Moves to the next span, which is a range of bytes in the reply. Each span of a result begins
-    /// a Write chunk. The first span of the remaining bytes begins the Reply chunk, and later spans
-    /// continue the Reply chunk.
+    /// Moves to the next span, which is a range of bytes in the reply, and to the chunk for this
+    /// span. Each span of a result uses the next Write chunk. All spans of the remaining bytes use
+    /// the Reply chunk, one after the other.
     #[inline(always)]
     fn advance(&mut self) -> Option<()> {
         let chunk = match self.results.next() {

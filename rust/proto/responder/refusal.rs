@@ -27,9 +27,11 @@ use crate::{
 /// Length in bytes of an ERR_VERS message, which contains the range of accepted versions.
 pub const VERSION_ERROR_LEN: usize = ERROR_LEN + 8;
 
-/// The faults of a Call. The error code on the wire is ERR_VERS for [`Fault::Version`],
-/// INVAL_OPTION for [`Fault::Option`], and ERR_CHUNK for every other fault. In version two the name
-/// of ERR_CHUNK is BAD_HEADER.
+/// The faults of a Call. The error codes on the wire are:
+///
+/// - ERR_VERS for [`Fault::Version`],
+/// - INVAL_OPTION for [`Fault::Option`],
+/// - ERR_CHUNK for every other fault; version two calls this code BAD_HEADER.
 // The discriminant has 32 bits. In a `Result`, the fault and the result share the same memory. With
 // a smaller discriminant, the compiler would copy this memory byte by byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -94,9 +94,9 @@ impl Ready {
 }
 
 impl Parked<Ready> {
-    /// Returns the maximum length of the k-th result, as [`Call::room`] does. `message` must be the
-    /// message that contained the Call. It is read only if `k` is not zero. The outer `Option` is
-    /// `None` if this function detects that `message` is a different message.
+    /// Returns the maximum length of the k-th result, as [`Call::room`] does. The caller must pass
+    /// the message that contained the Call. If `message` turns out to be another message, the outer
+    /// `Option` is `None`. `message` is read only if `k` is not zero.
     #[inline]
     pub fn room(&self, message: &[u8], k: usize) -> Option<Option<u32>> {
         let room = match k {
@@ -128,8 +128,8 @@ impl<'a> Call<'a, Ready> {
     ///
     /// # Errors
     ///
-    /// Returns the [`Refusal`] of a Call whose reply cannot be sent. Nothing was written to the
-    /// client's memory.
+    /// Returns a [`Refusal`] if the reply cannot be sent. The refusal answers the Call instead, and
+    /// nothing was written to the client's memory.
     #[inline]
     pub fn reply(
         &'a self,
@@ -167,9 +167,9 @@ impl<'a> Call<'a, Ready> {
         })
     }
 
-    /// Returns a handle from the chunks of this Call. The reply's Send invalidates this handle.
-    /// `agreed` says whether both ends announced remote invalidation (RFC 8797 4.1); if not, the
-    /// result is `None`. An error message must not invalidate a handle.
+    /// Returns the handle that the reply's Send must invalidate, which is a handle from the chunks
+    /// of this Call. `agreed` says whether both ends announced remote invalidation (RFC 8797 4.1).
+    /// If not, returns `None`. An error message must not invalidate a handle.
     #[inline]
     pub fn invalidate(&self, agreed: bool) -> Option<Handle> {
         if !agreed {

@@ -4,9 +4,14 @@
 //!
 //! The RPC layer marks the results that may be in a Write chunk, in the order of the reply. The
 //! k-th mark belongs to the k-th Write chunk, even if the mark or the chunk is empty: a READ of
-//! zero bytes still uses a chunk. The rules differ for a union whose arm has no data. RFC 8166
-//! leaves the chunk to the next result, so the RPC layer makes no mark. In NFSv4 such a chunk stays
-//! unused, so the RPC layer marks an empty result, to which the chunk then belongs.
+//! zero bytes still uses a chunk.
+//!
+//! A union whose arm has no data is a special case:
+//!
+//! - By RFC 8166 its chunk is used for the next result. So the RPC layer makes no mark for the
+//!   union.
+//! - In NFSv4 its chunk stays unused. So the RPC layer makes an empty mark, to which the chunk
+//!   belongs.
 
 use crate::{
     responder::{
@@ -27,14 +32,16 @@ pub const MIN_ACCEPTED: u32 = 24;
 /// Length in bytes of the word that precedes the data of an opaque item (RFC 4506 4.10).
 const COUNT: u32 = 4;
 
-/// Corrects the mark of a result. A mark is the range of the reply that may be in a Write chunk. A
-/// mark needs correction if it begins at the length word of an opaque item and not at the data of
-/// the item. `word` returns the 4 bytes at an offset of the finished reply as a number.
+/// Corrects the mark of a result. A mark is the range of the reply that may be put into a Write
+/// chunk. Of an opaque item, only the data may be in a Write chunk (RFC 8267 6.1).
 ///
-/// The Linux NFS server makes such a mark for READLINK of NFSv4. Only the data may be in a Write
-/// chunk (RFC 8267 6.1). If a mark begins neither at the length word nor at the data of an opaque
-/// item, or if the item has another length than the mark, the mark becomes empty, so that the
-/// result goes inline.
+/// - If the mark begins at the data of an opaque item, the mark is right.
+/// - If the mark begins at the length word before the data, it is moved to the data. The Linux NFS
+///   server makes such a mark for READLINK of NFSv4.
+/// - In any other case the mark becomes empty, so that the result goes inline. This is also the
+///   case if the length word differs from the length of the mark.
+///
+/// `word` returns the 4 bytes at an offset of the finished reply as a number.
 #[inline]
 pub fn data_of(mark: Span, word: impl Fn(u32) -> Option<u32>) -> Span {
     let is_count = |at: Option<u32>| at.and_then(&word) == Some(mark.length);
@@ -47,8 +54,8 @@ pub fn data_of(mark: Span, word: impl Fn(u32) -> Option<u32>) -> Span {
     }
 }
 
-/// The lengths in bytes of the Write chunks that may be used for results. The length of the first
-/// chunk is known from the admission of the Call.
+/// The lengths in bytes of the Write chunks that may be used for results. `first` is known from the
+/// admission of the Call. The other lengths are computed from `chunks` when they are needed.
 #[derive(Clone, Debug)]
 pub(crate) struct Rooms<'a> {
     /// Length of the first chunk; zero if there is no chunk.
@@ -108,14 +115,16 @@ impl Written {
 
 /// The results of a reply that are written to Write chunks, and those that are not.
 ///
-/// A marked result goes inline, and its chunk stays unused, in two cases. Either the mark does not
-/// match the reply, because the RPC layer truncated the reply after it made the mark. Or the chunk
-/// has a length of zero, by which the client asks for an inline result.
+/// A marked result goes inline, and its chunk stays unused, in two cases:
+///
+/// - The mark does not match the reply, because the RPC layer truncated the reply after it made the
+///   mark.
+/// - The chunk has a length of zero, by which the client asks for an inline result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Results<'a> {
     marks: &'a [Span],
-    /// Bit k is set if the k-th result is written to the k-th Write chunk. Admission limits the
-    /// number of Write chunks to [`MAX_WRITES`](super::admit::MAX_WRITES).
+    /// Bit k is set if the k-th result is written to the k-th Write chunk. There are enough bits,
+    /// because a Call has at most [`MAX_WRITES`](super::admit::MAX_WRITES) Write chunks.
     placed: u32,
     /// Length in bytes of the results that are written to Write chunks, with their pads.
     padded: u32,
@@ -131,8 +140,9 @@ pub(crate) struct Results<'a> {
 }
 
 impl<'a> Results<'a> {
-    /// Pairs the marked results with the Write chunks, whose lengths `rooms` returns. The first of
-    /// these lengths is `first`. Fails if a result does not fit into its chunk.
+    /// Pairs the marked results with the Write chunks. `rooms` returns the lengths of the Write
+    /// chunks, and `first` is the length of the first chunk. Fails if a result does not fit into
+    /// its chunk.
     #[inline(always)]
     pub(crate) fn pair<'b>(
         &mut self,

@@ -2,9 +2,11 @@
 
 //! Backchannel Calls: from the server to the client, on the client's connection (RFC 8167).
 //!
-//! Backchannel Calls have no chunks, and have their own credits and xids. The server sends none
-//! until two conditions hold: the client has allowed them, which the upper layer reports, and the
-//! client has sent its first Call, which determines the version.
+//! Backchannel Calls have no chunks, and have their own credits and xids. The server sends the
+//! first backchannel Call only after two events:
+//!
+//! - The upper layer has reported that the client allows backchannel Calls.
+//! - The client has sent its first Call, which determines the version.
 
 use crate::{
     responder::{
@@ -42,8 +44,8 @@ pub enum NotSent {
 pub struct Reverse {
     credits: ForwardCredits,
     in_flight: u32,
-    /// Number of ticks since a backchannel Call was first refused because too many were in flight.
-    /// `None` if no Call has been refused for this reason since a Call in flight ended.
+    /// Number of ticks for which backchannel Calls have been refused because too many were in
+    /// flight. Becomes `None` when a Call in flight ends.
     stuck: Option<u32>,
     allowed: bool,
     /// The version of the client's first Call; `None` before that Call.
@@ -151,9 +153,9 @@ impl Reverse {
         self.stuck = None;
     }
 
-    /// Records a tick. Returns true if the connection must end: backchannel Calls waited for
-    /// `patience` ticks, and no Call in flight has ended. The client has lost the Calls in flight.
-    /// Their credits become free only on a new connection.
+    /// Records a tick. Returns true if backchannel Calls have been refused for more than `patience`
+    /// ticks, because no Call in flight has ended. In this case the client has lost the Calls in
+    /// flight. Their credits become free only on a new connection, so this connection must end.
     pub fn tick(&mut self, patience: u32) -> bool {
         let ticks = self.stuck.map(|ticks| ticks.saturating_add(1));
         self.stuck = ticks;

@@ -53,9 +53,9 @@ impl RpcCall {
         })
     }
 
-    /// Returns whether RPCSEC_GSS protects (or may protect) the message. Returns true if the fixed
-    /// part of the header is incomplete. Other faults of the header need not be detected here: the
-    /// RPC layer rejects such a message with a reply that has no results.
+    /// Returns true if RPCSEC_GSS protects or may protect the message. Also returns true if the
+    /// fixed part of the header is incomplete. Other faults of the header need not be detected
+    /// here, because the RPC layer rejects such a message. Its reply then has no results.
     #[inline(always)]
     pub(crate) fn is_protected(stream: &[u8]) -> bool {
         let flavor = match Reader::new(stream).array::<32>() {

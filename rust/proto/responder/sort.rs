@@ -4,8 +4,12 @@
 //!
 //! The checks are made in this order: length, error messages, version, procedure, structure of the
 //! chunk lists, direction. In version two the direction word is checked before the chunk lists.
-//! Three types of messages never get a response: a message that is too short for a transport
-//! header, an error message, and a Reply.
+//!
+//! Three types of messages never get a response:
+//!
+//! - messages that are too short for a transport header
+//! - error messages
+//! - Replies
 
 use crate::{
     responder::{
@@ -50,8 +54,8 @@ use crate::{
 pub enum Arrival<'a> {
     /// A Call to be admitted. Its response needs a [`Ticket`](crate::responder::grant::Ticket).
     Call(Call<'a, Sorted>),
-    /// A message that gets this error as its response. Like a Reply, the error needs a
-    /// [`Ticket`](crate::responder::grant::Ticket).
+    /// A message to which the server responds with this error. The error needs a
+    /// [`Ticket`](crate::responder::grant::Ticket), like any response.
     Refuse(Refusal),
     /// A Reply to a backchannel Call. If no Call with the same xid is waiting, the Reply must be
     /// dropped.
@@ -251,9 +255,10 @@ impl Front {
     }
 }
 
-/// Classifies an option. This server supports no option: it refuses an option that the client sends
-/// as a Call. It drops an option that is sent as a reply, because this server sends no options (V2D
-/// 3.1). The content of the option is ignored.
+/// Classifies an option. The content of the option is ignored.
+///
+/// - An option that is sent as a Call is refused, because this server supports no option.
+/// - An option that is sent as a reply is dropped, because this server sends no options (V2D 3.1).
 #[cold]
 fn option(mut input: Reader<'_>) -> Result<Fault, Dropped> {
     match OptionHeader::decode(&mut input) {

@@ -156,8 +156,8 @@ impl<'a> Call<'a, Admitted> {
         }
     }
 
-    /// Returns the pieces of the whole message with their offsets in the read buffer, if the whole
-    /// message is there. No piece is empty.
+    /// Returns the pieces of the message with their offsets in the read buffer, or `None` if the
+    /// read buffer does not receive the whole message. No piece is empty.
     #[inline]
     fn landed(&self) -> Option<Pieces<'a>> {
         match self.assembly() {
@@ -175,8 +175,8 @@ impl<'a> Call<'a, Admitted> {
 
 /// Iterator over the parts of a read buffer that no RDMA Read fills.
 struct Fills<'a> {
-    /// The Read chunk, if the read buffer receives only this chunk. `None` after the iterator has
-    /// returned the chunk's XDR padding.
+    /// If the read buffer receives a single Read chunk and nothing else, this chunk. Becomes `None`
+    /// when the iterator returns the chunk's XDR padding.
     pad: Option<Item>,
     pieces: Option<Pieces<'a>>,
     long: bool,

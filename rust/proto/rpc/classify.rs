@@ -81,8 +81,8 @@ pub fn classify(message: &[u8], version: Version, backchannel: bool) -> Inbound<
     }
 }
 
-/// Classifies a version 1 message. The direction is the `msg_type` of the RPC header if the RPC
-/// header is inline (BC-01).
+/// Classifies a version 1 message. If the RPC header is inline, its `msg_type` says whether the
+/// message is a Call or a Reply (BC-01).
 #[inline]
 fn classify_v1<'a>(context: &Context, message: &'a [u8], mut input: Reader<'a>) -> Inbound<'a> {
     let Ok(lists) = Lists::decode(&mut input) else {
@@ -90,9 +90,9 @@ fn classify_v1<'a>(context: &Context, message: &'a [u8], mut input: Reader<'a>) 
     };
     let payload = input.rest();
     if context.fixed.procedure == proc_nr::NOMSG {
-        // A message with a Read list is a long Call: its RPC message is in the Read list, and a
-        // Reply has no Read list (RFC 8166, section 4.3.1). A message without any chunk contains no
-        // RPC message at all.
+        // Only a Call has a Read list (RFC 8166, section 4.3.1). So a message with a Read list is a
+        // long Call, and its RPC message is in the Read list. A message without any chunk contains
+        // no RPC message at all.
         return if !lists.reads.is_empty() {
             context.long_call()
         } else if lists.is_empty() {

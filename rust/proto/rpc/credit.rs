@@ -74,8 +74,8 @@ impl ForwardCredits {
         (self.granted.saturating_sub(self.abandoned) as u64).wrapping_shl(CWND_SHIFT)
     }
 
-    /// If `closed` is true, forbids the sending of calls, whatever the grant is. If it is false,
-    /// allows the sending of calls.
+    /// Forbids the sending of calls, whatever the grant is. If `closed` is false, allows calls
+    /// again.
     pub fn close(&mut self, closed: bool) {
         self.closed = closed;
     }
@@ -92,11 +92,14 @@ impl ForwardCredits {
         }
     }
 
-    /// Records a Reply that no call waits for. If an abandoned call is recorded, the Reply counts
-    /// as the reply to that call, whose credit is then free. In this case returns `true`. Otherwise
-    /// returns `false`: perhaps the call was given up, but [`Self::abandon`] has not recorded it
-    /// yet. If a faulty server sends a Reply to no call at all, the client may then send one call
-    /// more than the server granted.
+    /// Records a Reply that no call waits for.
+    ///
+    /// Returns `true` if an abandoned call is recorded. The Reply then counts as the reply to that
+    /// call, whose credit is free from now on.
+    ///
+    /// Otherwise returns `false`. The Reply may belong to a call that was given up, but that
+    /// [`Self::abandon`] has not recorded yet. If it belongs to no call, because the server is
+    /// faulty, the client may later send one call more than the server granted.
     #[inline]
     pub fn unmatched_reply(&mut self) -> bool {
         if self.abandoned > 0 {
@@ -116,10 +119,9 @@ impl ForwardCredits {
 
     /// Takes over the grant of an accepted Reply; grants in other messages are ignored (V1-023).
     ///
-    /// A grant of zero credits counts as a grant of one credit. If the Reply grants more
-    /// credits than requested, the grant counts as a grant of the requested number (V1-021). The
-    /// grant of the newest Reply is in force, even if it is smaller than the earlier grants
-    /// (V1-016).
+    /// - A grant of zero credits counts as a grant of one credit.
+    /// - A grant of more credits than requested counts as a grant of the requested number (V1-021).
+    /// - The grant replaces earlier grants, even if it is smaller (V1-016).
     #[inline]
     pub fn accept(&mut self, grant: Credits) -> Granted {
         let (granted, note) = match grant.0 {

@@ -2,10 +2,12 @@
 
 //! Posting work to a queue that may be full ([`PostQueue`]).
 //!
-//! After a post that found the queue full, the queue announces once that it has free entries again.
-//! Then the items of the deferred list are posted. The announcement may come after the failed post,
-//! but before the caller has put the item on the list. Such an announcement misses the item. So the
-//! caller puts the item on the list, and then asks the queue again whether it has free entries.
+//! If a post finds the queue full, the caller puts the item on the deferred list. The queue later
+//! announces once that it has free entries again. Then the items of the list are posted.
+//!
+//! The announcement may come too early: after the failed post, but before the item is on the list.
+//! Then it misses the item. So the caller puts the item on the list, and then asks the queue again
+//! whether it has free entries.
 
 /// A queue with a list of deferred items. Other contexts may use the queue and the list at any
 /// time.
@@ -15,8 +17,8 @@ pub trait PostQueue {
     fn post(&self, item: u16) -> bool;
 
     /// Returns whether the queue has free entries for `item`. If not, the queue calls [`resume`] as
-    /// soon as it has free entries, even if it has already called [`resume`] after an earlier
-    /// failed post.
+    /// soon as it has free entries. The queue does so even if it has already called [`resume`]
+    /// after an earlier failed post.
     fn has_room(&self, item: u16) -> bool;
 
     /// Puts `item` on the deferred list.

@@ -41,10 +41,13 @@ pub struct Offer<'a> {
     /// The Reply chunk, as the call's header contains it.
     pub reply: Option<&'a [Segment]>,
     /// Maximum length of the RPC message without the data of the Write chunks: the capacity of the
-    /// receive buffer's head and tail. A longer message contains DDP-eligible data that belongs in
-    /// a Write chunk, and is refused (MAL-060). A shorter message may contain such data, too: if
-    /// the server leaves out optional attributes, the data fits into the space for them. The upper
-    /// layer's decoder finds the data there, so such a message is accepted.
+    /// receive buffer's head and tail. Checked only if the call offers a Write chunk.
+    ///
+    /// - A longer message contains DDP-eligible data that belongs in a Write chunk. The message is
+    ///   refused (MAL-060).
+    /// - A shorter message may contain such data, too, if the server leaves out optional
+    ///   attributes. The data then takes up the space for these attributes, where the upper layer's
+    ///   decoder finds it. So the message is accepted.
     pub non_data_max: u32,
     /// Whether a Reply is refused if its returned handles and offsets differ from the offered ones
     /// (MAL-068, MAL-069).
@@ -187,9 +190,13 @@ fn judge_reply_chunk(
     }
 }
 
-/// Checks that a returned chunk has as many segments as the offered chunk, that no segment is
-/// longer than the offered segment, and that the segments are filled in order without a gap. A
-/// returned chunk without segments counts as unused. Returns the number of bytes written.
+/// Checks a returned chunk against the offered chunk:
+///
+/// - Both chunks have the same number of segments.
+/// - No segment is longer than the offered segment.
+/// - The segments are filled in order, without a gap.
+///
+/// A returned chunk without segments counts as unused. Returns the number of bytes written.
 #[inline]
 fn judge_chunk(
     returned: Segments<'_>,
@@ -253,8 +260,9 @@ pub enum Invalidated {
 
 /// Finds the remotely invalidated region among the regions of the call that the Reply answers.
 ///
-/// `agreed` says whether both peers announced support for remote invalidation (CM-16). Without
-/// this agreement, an invalidation is accepted if it hits a region of the call (MAL-013).
+/// `agreed` says whether both peers announced support for remote invalidation (CM-16). It selects
+/// only the counter: an invalidation of a region of the call is accepted without this agreement as
+/// well (MAL-013).
 #[inline]
 pub fn invalidated(
     rkey: Option<Handle>,

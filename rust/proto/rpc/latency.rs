@@ -8,8 +8,9 @@
 /// A part of a call's processing. Each stage begins when the preceding stage ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// The stage from the beginning of the RPC until the call was last passed to the transport. The
-    /// call waits for a slot, a connection, a credit or another sender, and is encoded.
+    /// The stage from the beginning of the RPC until the call was last passed to the transport. In
+    /// this stage the call waits for a slot, a connection, a credit or another sender, and is
+    /// encoded.
     Wait,
     /// The stage that ends immediately before the call is posted. In this stage the memory of the
     /// call is registered, and its message is built.
@@ -75,8 +76,8 @@ pub struct Stamps {
 
 impl Stamps {
     /// Returns how long each stage took, in nanoseconds. Returns `None` if a time stamp is missing,
-    /// or is earlier than the preceding time stamp. Two cases cause this: measuring was off when
-    /// the call was posted, or the call was posted and then sent again.
+    /// or is earlier than the preceding time stamp. This happens if measuring was off when the call
+    /// was posted, or if the call was sent again after it was posted.
     pub fn spans(&self) -> Option<[(Stage, u64); 4]> {
         if self.begun == 0 || self.posted == 0 {
             return None;

@@ -52,8 +52,9 @@ impl DiscardLimit {
         }
     }
 
-    /// Lowers the count by one for each minute that has passed. Must be called regularly. The count
-    /// may fall too early, by at most the time between two calls of `tick`.
+    /// Lowers the count by one for each minute that has passed. Must be called regularly: the first
+    /// minute begins at a call of `tick`, not when a message is dropped. So the count may fall too
+    /// early, by at most the time between two calls.
     pub fn tick(&mut self, now: Time) {
         while self.seen > 0 && now.since(self.since) >= FORGOTTEN {
             self.seen = self.seen.saturating_sub(1);

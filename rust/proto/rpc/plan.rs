@@ -232,9 +232,10 @@ impl Plan {
 
 /// Decides which parts of an RPC's call and reply travel inline, and which in chunks.
 ///
-/// `reduce` is false if the security flavour protects the integrity or privacy of the message
-/// (V1-121). The plan depends on the largest possible reply, not on the expected reply (V1-128). A
-/// message whose size equals the threshold fits.
+/// `reduce` says whether page data may travel in a chunk of its own. It is false if the security
+/// flavour protects the integrity or privacy of the message (V1-121). The plan depends on the
+/// largest possible reply, not on the expected reply (V1-128). A message whose size equals the
+/// threshold fits.
 ///
 /// # Errors
 ///
@@ -413,11 +414,11 @@ pub struct RegionLimits {
 }
 
 impl RegionLimits {
-    /// Returns the number of segments that a chunk needs to cover these runs in this order.
+    /// Returns the number of segments that a chunk needs to cover these runs in this order. Returns
+    /// `usize::MAX` if a region can hold no page.
     ///
     /// If gaps are not allowed, a region can contain bytes of two consecutive runs only if the
-    /// first run ends at a page boundary and the second run begins at a page boundary. Returns
-    /// `usize::MAX` if a region can hold no page.
+    /// first run ends at a page boundary and the second run begins at a page boundary.
     pub fn segments(&self, runs: &[Run]) -> usize {
         let Some(mask) = self.page_size.checked_sub(1).map(u64::from) else {
             return usize::MAX;
@@ -459,8 +460,8 @@ impl RegionLimits {
 
     /// Returns the number of segments that a chunk needs to cover one run; see
     /// [`segments`](Self::segments).
-    // This function is inlined, so that its arguments stay in registers in the usual case. If the
-    // argument were a slice of runs, the runs would have to be in memory.
+    // This function is inlined, so that its arguments stay in registers in the usual case. Its
+    // argument is one run, because a slice of runs would have to be in memory.
     #[inline(always)]
     pub fn segments_of_one(self, run: Run) -> usize {
         let mask = u64::from(self.page_size.wrapping_sub(1));
@@ -480,8 +481,8 @@ impl RegionLimits {
     }
 }
 
-// The arguments are numbers. If an argument were a structure, the caller would have to keep it in
-// memory even in the usual case, in which the caller does not call this function.
+// The arguments are numbers, so that they can stay in registers. The caller would have to keep a
+// structure in memory, even in the usual case, in which it does not call this function.
 #[inline(never)]
 fn segments_of_rare(pages: u32, page_size: u32, gaps: bool, offset: u32, length: u32) -> usize {
     let limits = RegionLimits {

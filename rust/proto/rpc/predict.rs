@@ -34,8 +34,9 @@ use crate::{
 pub enum Expected<'a> {
     /// The call offered no chunk for its results.
     Inline,
-    /// A Write chunk of one segment, and the maximum length of the RPC message without the chunk's
-    /// data; see [`Offer::non_data_max`](crate::rpc::judge::Offer::non_data_max).
+    /// The call offered a Write chunk of one segment. The number is the maximum length of the RPC
+    /// message without the chunk's data; see
+    /// [`Offer::non_data_max`](crate::rpc::judge::Offer::non_data_max).
     Write(&'a Segment, u32),
     /// The call offered a Reply chunk of one segment.
     Reply(&'a Segment),
@@ -65,10 +66,13 @@ pub const fn offset_place(returned: Returned, version: Version) -> usize {
     header_len(version, lists.saturating_add(IN_CHUNK))
 }
 
-/// Returns the xid of the client's call to which a message refers. Returns `None` for a message too
-/// short to have an xid, and for a Call from the server, whose xid is unrelated to the client's
-/// calls (BC-02). In version 1, a Call is recognised only if it has no chunks. In version 2, all
-/// Calls and all option requests are recognised. The function checks nothing else in the message.
+/// Returns the xid of the client's call to which a message refers. The function checks nothing else
+/// in the message.
+///
+/// Returns `None` if the message is too short to have an xid. Also returns `None` for a Call from
+/// the server, whose xid is unrelated to the client's calls (BC-02). In version 1, only Calls
+/// without chunks are recognised as Calls. In version 2, all Calls and all option requests are
+/// recognised.
 #[inline(always)]
 pub fn call_xid(message: &[u8], version: Version) -> Option<Xid> {
     let xid = Reader::new(message).u32().ok()?;
@@ -94,8 +98,10 @@ fn plain_call(message: &[u8]) -> Option<()> {
 }
 
 /// Returns `Some` if the direction word of a version 2 message has the value for a Call. Returns
-/// `None` for errors and unknown procedures, which have no direction word. Also returns `None` for
-/// a message that is too short for a header: it may be a truncated reply.
+/// `None` also in these cases:
+///
+/// * The message is an error or has an unknown procedure, so it has no direction word.
+/// * The message is too short for a header, so it may be a truncated reply.
 #[inline(always)]
 fn directed_call(message: &[u8]) -> Option<()> {
     const LEN: usize = Version::V2.fixed_len();
@@ -112,10 +118,11 @@ fn directed_call(message: &[u8]) -> Option<()> {
     directed.then_some(())
 }
 
-/// Length in bytes of chunk lists that contain no chunk. The next two constants are the lengths of
-/// chunk lists that contain a Write chunk or a Reply chunk of one segment.
+/// Length in bytes of chunk lists without any chunk.
 const INLINE_LISTS: usize = 12;
+/// Length in bytes of chunk lists with a Write chunk of one segment.
 const WRITE_LISTS: usize = 36;
+/// Length in bytes of chunk lists with a Reply chunk of one segment.
 const REPLY_LISTS: usize = 32;
 
 // All functions below are inlined, so that the compiled code is a straight series of comparisons.

@@ -31,8 +31,8 @@ use crate::{
 /// The action for a message that arrives before the version is negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// The message answers the probe. The credits in it are the connection's first grant; `None`
-    /// for an error message, which contains no grant (V2-05).
+    /// The message answers the probe. The credits are the connection's first grant. They are `None`
+    /// for an error message, because it contains no grant (V2-05).
     Answer(ProbeAnswer, Option<Credits>),
     /// Send this error message to the server.
     Refuse(Refusal),

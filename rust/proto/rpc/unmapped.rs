@@ -19,8 +19,8 @@ pub struct Unmapped {
 
 impl Unmapped {
     /// Records that the memory of the call `xid` could not be mapped on the connection with the
-    /// number `connection`. Returns the error for the call. After [`Error::NoBuffers`] the RPC
-    /// client retries; [`Error::Unmappable`] fails the call.
+    /// number `connection`. Returns the error for the call: [`Error::NoBuffers`], after which the
+    /// RPC client retries, or [`Error::Unmappable`], which fails the call.
     pub fn again(&mut self, xid: u32, connection: u32) -> Error {
         if self.call != (xid, connection) {
             self.call = (xid, connection);

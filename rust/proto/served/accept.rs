@@ -60,7 +60,7 @@ pub struct Accepted {
     /// Maximum size of a message to the client in version 2; may exceed the version 1 limit.
     pub reply_v2: u32,
     /// Maximum number of RDMA Reads that the server may have in flight: the initiator depth of the
-    /// accept. The client may post no RDMA Reads, because the server exposes no memory.
+    /// accept. The client must not post RDMA Reads, because the server exposes no memory.
     pub reads: u8,
     /// The private data of the accept.
     pub private_data: [u8; PRIVATE_DATA_LEN],

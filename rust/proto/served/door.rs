@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Limits on the number of all connections, of the connections from one client address, and of the
-//! connection requests that wait to be accepted.
+//! Limits on the number of connections: in total, and from one client address. The connection
+//! requests that wait to be accepted are limited as well.
 //!
-//! A connection costs memory before anything is known about the client. If a limit is reached, the
-//! server closes the newest idle connection from the client address of the request. If that address
-//! has no idle connection, the server may close a connection from another client address, but only
-//! from an address that has more connections than the address of the request. So clients that flood
-//! the server with connections lose their own connections. The server never closes a connection
-//! with Calls in progress.
+//! The limits are needed, because a connection costs memory before anything is known about the
+//! client. If a limit on connections is reached, the server may close an idle connection in favour
+//! of the new one:
+//!
+//! - It closes the newest idle connection from the client address of the request.
+//! - If that address has no idle connection, and only the limit on all connections is reached, it
+//!   may close an idle connection from another client address. That address must have more
+//!   connections than the address of the request.
+//!
+//! So clients that flood the server with connections lose their own connections. The server never
+//! closes a connection with Calls in progress.
 
 /// The limits of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,9 +76,8 @@ impl Doorway {
         let full = crowd.connections >= self.connections;
         match (own_full, full) {
             (false, false) => Entry::Free,
-            // An idle connection from the same address counts towards the limit of that address and
-            // towards the limit of all connections. So both limits allow a new connection after the
-            // idle connection is closed.
+            // An idle connection from the same address counts towards both limits. So after it is
+            // closed, both limits allow a new connection.
             _ if crowd.idle_of_one => Entry::InPlaceOfOwn,
             (false, true) if crowd.idle => Entry::InPlaceOfAny,
             _ => Entry::Full,

@@ -35,17 +35,16 @@ pub struct Patience {
     pub silence: Millis,
     /// Maximum time from a probe to the completion of the probe.
     pub answer: Millis,
-    /// Maximum time without a completion on a busy send queue. RDMA Reads that the client does not
-    /// answer, and messages for which the client posts no Receive, do not complete, although the
-    /// client may be alive and send Calls.
+    /// Maximum time without a completion on a busy send queue. A client that sends Calls is alive,
+    /// but can still block the queue by not answering RDMA Reads or by posting no Receives.
     pub transfer: Millis,
     /// Maximum time from the post to the completion of a signalled work request. The limit applies
     /// only if the connection holds memory during all of this time, and other Calls wait for
     /// memory. The measurement is coarse: a work request may take up to twice the limit.
     pub drain: Millis,
     /// Maximum normal time from one tick to the next, with a reserve for a busy host. If more time
-    /// passes between two ticks, this host was suspended or stalled. The additional time then does
-    /// not count towards the deadlines.
+    /// passes, this host was suspended or stalled. In this case the deadlines are postponed by the
+    /// additional time.
     pub tick: Millis,
     /// Number of malformed messages after which the connection is closed; see [`DiscardLimit`].
     pub malformed: u32,
@@ -222,13 +221,13 @@ impl Life {
 
     /// Checks the progress of the send queue; the driver calls this after [`tick`](Self::tick).
     /// Returns [`Act::Probe`] if no completion came for half of [`Patience::transfer`]. A probe is
-    /// needed because the posted work requests may be unsignalled: the completion of the probe
-    /// shows that they have completed.
+    /// needed because the posted work requests may be unsignalled: if the probe completes, they
+    /// have completed.
     ///
-    /// The client's adapter acknowledged each completed request, so a completion is a sign of life.
-    /// A client may complete a work request only now and then. If another connection needs the
-    /// memory that this connection holds, the limit [`Patience::drain`] applies to such a client,
-    /// too.
+    /// A completion is a sign of life, because the client's adapter acknowledged the completed
+    /// request. So a client can keep its connection if it completes a work request only now and
+    /// then. But if other Calls need the memory that this connection holds, the limit
+    /// [`Patience::drain`] also applies to such a client.
     pub fn send_queue(&mut self, now: Time, queue: Progress) -> Act {
         let has_moved = queue.completed != self.completed;
         if has_moved {

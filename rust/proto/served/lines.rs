@@ -3,9 +3,10 @@
 //! Limits on the number of log lines about one client address, and on the number of log lines about
 //! all client addresses.
 //!
-//! Each connection of a client adds lines to the log, so a client could fill the log, or use up a
-//! limit that all clients share. Because each address has a limit, only the lines about such a
-//! client are lost.
+//! Each connection of a client adds lines to the log. Without limits, a client could fill the log.
+//! With only one limit for all clients, a client could use up the limit, and the lines about other
+//! clients would be lost. So each address has its own limit: if a client exceeds it, only the lines
+//! about this client are lost.
 
 use crate::{
     responder::place::place_for,

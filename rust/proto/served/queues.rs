@@ -37,13 +37,17 @@ pub struct Queues {
 /// messages.
 pub const LEAST_SENDS: u32 = 64;
 
-/// Returns the length of a send queue whose longest transfer has `pages` pages. A work request
-/// carries at most `elements` pages, and the peer's memory has `segments` segments. If RDMA Reads
-/// need registered memory, `regions` is the number of regions that cover the pages. Each region
-/// needs a registration, and may divide a Read in two. One transfer uses at most
-/// [`Queues::longest_transfer`] entries of the queue. Devices round the length up to a power of
-/// two. So the returned length is two less than a power of two: one of these two entries is used
-/// for draining the queue, and rxe leaves the other one empty.
+/// Returns the length of a send queue for which the longest transfer is not too long; see
+/// [`Queues::longest_transfer`]. The arguments describe this transfer:
+///
+/// - It has `pages` pages. A work request carries at most `elements` of them.
+/// - The peer's memory has `segments` segments. Each of them may need one more work request.
+/// - If RDMA Reads need registered memory, `regions` regions cover the pages. Each of them needs a
+///   registration, and may divide a Read in two.
+///
+/// Devices round the length of a queue up to a power of two. So the returned length is two less
+/// than a power of two. One of these two entries is used for draining the queue, and rxe leaves the
+/// other entry empty.
 pub const fn sends(pages: u32, elements: u32, segments: u32, regions: u32) -> u32 {
     let elements = match elements {
         0 => 1,

@@ -137,9 +137,9 @@ fn nor_does_any_function_that_is_inlined_elsewhere() {
     assert_eq!(found, []);
 }
 
-/// Returns true if `section` is a relocation section of a function of this crate. The section's
-/// name contains the function's name. Returns false for the section of a
-/// function of the standard library that is instantiated for a type of this crate.
+/// Returns true if `section` is a relocation section of a function of this crate. Returns false if
+/// the function is from the standard library, and is only instantiated for a type of this crate.
+/// The section's name contains the function's name.
 fn belongs_to_the_core(section: &str) -> bool {
     let Some(ours) = section.find("xprtrdma_proto") else {
         return false;

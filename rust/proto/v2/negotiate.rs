@@ -20,8 +20,8 @@
 //! is gone (V2-12). A peer that was silent, closed the connection, or sent another error gets
 //! version 1 on the next connection, and is probed again after [`DOUBT`] (V2-08, V2-09). A
 //! connection that is lost for a local reason, such as a removed device, says nothing about the
-//! peer (V2-31). An agreement on version 2 is forgotten with the connection. The probe is not an
-//! RPC of the upper layer, so the negotiation fails no RPC (V2-35).
+//! peer (V2-31). An agreement on version 2 ends with the connection. The probe is not an RPC of the
+//! upper layer, so the negotiation fails no RPC (V2-35).
 
 use crate::{
     time::{
@@ -200,8 +200,8 @@ impl Negotiator {
     }
 
     /// Records the loss of the connection. If the peer closed the connection before it answered the
-    /// probe, the next connection uses version 1 (V2-08, V2-09). After the loss, an agreement on
-    /// version 2 is forgotten, and a refusal of version 2 is remembered (V2-12, MAL-164).
+    /// probe, the next connection uses version 1 (V2-08, V2-09). The loss ends an agreement on
+    /// version 2, but a refusal of version 2 is remembered (V2-12, MAL-164).
     pub fn lost(&mut self, by: EndedBy, now: Time) {
         if self.probing && by == EndedBy::Peer {
             self.known = Known::Doubtful(now);
@@ -256,9 +256,9 @@ impl Negotiator {
 
 /// Returns true if a version is in the range that the peer's ERR_VERS reports.
 ///
-/// After the peer refused version 2, only version 1 can be used on this connection (V2-30), even if
-/// the reported range contains version 2 (MAL-162). But in that case the peer is probed again on a
-/// later connection.
+/// A peer that refused version 2 may report a range that contains version 2 (MAL-162). Even so,
+/// this connection can only use version 1 (V2-30). But the peer is probed again on a later
+/// connection.
 const fn offers(low: u32, high: u32, version: u32) -> bool {
     low <= version && version <= high
 }
@@ -270,9 +270,9 @@ pub const DEFAULT_SIZE: u32 = 4096;
 /// of 4 KiB fits into one message of this size.
 pub const DEFAULT_SIZE_V2: u32 = 8192;
 
-/// Returns the size in bytes of the longest message that this host announces, if the configured
-/// size is `wanted`. If `wanted` is the default and version 2 is allowed, the result is larger. Any
-/// other configured size is announced unchanged.
+/// Returns the size in bytes of the longest message that this host announces. Usually this is the
+/// configured size `wanted`. But if `wanted` is the default and version 2 is allowed, this is the
+/// larger default for version 2.
 #[inline]
 pub const fn announced_size(policy: VersionPolicy, wanted: u32) -> u32 {
     match policy {

@@ -2,10 +2,13 @@
 
 //! Segments and chunk lists (RFC 8166 3.4, 4.3), the same in both protocol versions.
 //!
-//! [`ChunkLists`] describes the lists of a message to be sent, and borrows arrays of [`Segment`].
-//! [`Lists`] is a view of the lists in received bytes. [`Lists::decode`] checks their structure, so
-//! later iteration cannot fail. Every loop consumes input, so the length of the message limits it.
-//! No count from the wire determines the size of an array or of an allocation.
+//! - [`ChunkLists`] describes the lists of a message to be sent. It borrows arrays of [`Segment`].
+//! - [`Lists`] is a view of the lists in received bytes. [`Lists::decode`] checks their structure,
+//!   so later iteration cannot fail.
+//!
+//! A count in a received message cannot exhaust this host. The length of the message limits the
+//! rounds of every loop, because each round consumes bytes of the message. No received count
+//! determines the size of an array or of an allocation.
 
 use crate::wire::xdr::{
     Full,
@@ -103,8 +106,8 @@ impl ChunkLists<'_> {
     }
 
     /// Writes the three lists. Returns [`Full`] if they do not fit into `out`.
-    // This function is inlined because the position of `out` would otherwise be stored to and
-    // loaded from memory for every item.
+    // This function is inlined, so that the position of `out` can stay in a register. Otherwise it
+    // would be stored and loaded again for every item.
     #[inline(always)]
     pub fn encode(&self, out: &mut Writer<'_>) -> Result<(), Full> {
         for chunk in self.reads {

@@ -37,9 +37,10 @@ pub struct Credits(pub u32);
 /// The protocol variant that a connection uses. The variant determines the words of the headers and
 /// their meaning.
 ///
-/// All code that depends on the protocol variant matches on this type, not on the version number
-/// on the wire ([`Version::number`]). A later draft of version 2 has the number 2 as well. It would
-/// be a separate variant of this type, with a codec in a separate file and separate credit rules.
+/// All code that depends on the protocol variant matches on this type, not on the version number on
+/// the wire ([`Version::number`]). A later draft of version 2 also has the number 2. That draft
+/// would be a separate variant of this type. It would need its own credit rules, and its own codec
+/// in a separate file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
     /// Version 1, as in RFC 8166.

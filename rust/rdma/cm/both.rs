@@ -66,8 +66,8 @@ impl CmId {
         to_result(unsafe { bindings::rdma_set_min_rnr_timer(self.as_raw(), pause) })
     }
 
-    /// Returns the GIDs of this end and of the peer. Both are zero before the id has a device. Must
-    /// be called after route resolution, or for the id of a connection request.
+    /// Returns the GIDs of this end and of the peer. Must be called after route resolution, or for
+    /// the id of a connection request. Both GIDs are zero if the id has no device yet.
     pub fn gids(&self) -> ([u8; 16], [u8; 16]) {
         let mut own = bindings::ib_gid::default();
         let mut peer = bindings::ib_gid::default();

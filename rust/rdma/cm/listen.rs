@@ -74,16 +74,18 @@ pub trait ListenHandler: Send + Sync + 'static {
     fn turned_away(&self) {}
 
     /// Called when the device with the listener's address is being removed. The removal waits until
-    /// the listener is dropped. The handler must not drop the listener itself. A listener with a
-    /// wildcard address has no device, so its handler need not implement this method.
+    /// the listener is dropped. Another thread must drop the listener, because the handler must not
+    /// do so. A listener with a wildcard address has no device, so its handler need not implement
+    /// this method.
     fn removed(&self) {}
 
     /// Called when the hardware address that belongs to the listener's address has changed, for
     /// example because a bond has switched to another interface. Requests may now arrive at a
-    /// device on which the listener does not listen, until [`Listener::listen_again`] is called.
-    /// The handler must not call that method itself. Not called for a listener with a wildcard
-    /// address. The hardware address of a bond with `fail_over_mac=none` never changes, so this
-    /// method is not called for such a bond either.
+    /// device on which the listener does not listen. This ends when [`Listener::listen_again`] is
+    /// called, which the handler itself must not do.
+    ///
+    /// Not called in two cases: the listener has a wildcard address, or the address belongs to a
+    /// bond with `fail_over_mac=none`. The hardware address of such a bond never changes.
     fn moved(&self) {}
 }
 
@@ -251,7 +253,7 @@ impl<H: ListenHandler> Listener<H> {
         let new = unsafe { create_id(net, &*self.context) }?;
         // INVARIANT: The id was created with `context`.
         let old = core::mem::replace(&mut *id, new);
-        // The port belongs to the old id until the old id is destroyed.
+        // The new id cannot listen before the old id is destroyed, because both use the same port.
         // SAFETY: The old id is not used again. The callee waits for running handlers, which do not
         // take the lock of the listener's id.
         unsafe { bindings::rdma_destroy_id(old.as_ptr()) };
@@ -286,8 +288,9 @@ impl<H: ListenHandler> Listener<H> {
         queue.closed = true;
         let waiting = core::mem::take(&mut queue.waiting);
         drop(queue);
-        // The lock was released above, because `rdma_destroy_id()` waits for the handler, which may
-        // be about to queue a request.
+        // The lock was released above for this reason: dropping a request calls
+        // `rdma_destroy_id()`, which waits for the handler. The handler may need the lock, because
+        // it may be about to queue a request.
         drop(waiting);
     }
 }
@@ -367,8 +370,8 @@ impl<H: ListenHandler> ListenContext<H> {
         id: NonNull<bindings::rdma_cm_id>,
         conn: &bindings::rdma_conn_param,
     ) -> bool {
-        // The handler is called only if the queue has space for the request, because the handler
-        // may close other connections to make room for the new connection.
+        // If the queue is full, the handler is not called. It could close another connection to
+        // make room for the new one, although the request is rejected.
         if !self.queue.lock().has_room() {
             self.handler.turned_away();
             return false;
@@ -420,15 +423,15 @@ impl<H: ListenHandler> ListenContext<H> {
 
 /// # Safety
 ///
-/// Only rdma_cm calls this. `event` is valid during the call. [`Listener::new`] created `id`, or
-/// `id` belongs to a connection request that such an id received.
+/// Only rdma_cm calls this. `event` is valid during the call. `id` belongs to a [`Listener`], or to
+/// a connection request that a [`Listener`] received.
 unsafe extern "C" fn listen_event<H: ListenHandler>(
     id: *mut bindings::rdma_cm_id,
     event: *mut bindings::rdma_cm_event,
 ) -> c_int {
-    // SAFETY: `new` passed the context to `__rdma_create_kernel_id`. The context exists until the
-    // id is destroyed, which waits for this handler. The id of a new connection request has the
-    // listener's context at first.
+    // SAFETY: `create_id` passed the context to `__rdma_create_kernel_id`. A new connection request
+    // has the context of the listener's id at first. The context exists until the listener's id is
+    // destroyed, and the destruction waits for this handler.
     let context = unsafe { &*(*id).context.cast::<ListenContext<H>>().cast_const() };
     // SAFETY: `event` is valid during the call.
     let event = unsafe { &*event };
@@ -438,8 +441,8 @@ unsafe extern "C" fn listen_event<H: ListenHandler>(
             bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_CHANGE => context.handler.moved(),
             _ => {}
         }
-        // If a handler returns zero, the CM does not destroy the id. If it returned another value,
-        // the CM would destroy the id.
+        // Zero means that the CM keeps the id. The CM would destroy the id if this handler returned
+        // another value.
         return 0;
     }
     let Some(id) = NonNull::new(id) else {

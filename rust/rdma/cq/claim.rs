@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The version of the module [`events`](super::events) for a kernel with patch 0002
-//! (`Documentation/upstream`). In such a kernel ib_core calls a function of this module to learn
-//! whether a thread handles an event. So this module replaces no function in `struct ib_cq`.
+//! Replaces the module [`events`](super::events) in a kernel with patch 0002
+//! (`Documentation/upstream`). Such a kernel has an interface for this purpose: ib_core calls the
+//! function [`claim`] to ask whether a polling thread handles an event. So this module replaces no
+//! functions in `struct ib_cq`.
 
 use super::{
     poller,
@@ -18,7 +19,8 @@ use xprtrdma_base::access_once::AccessOnce;
 use xprtrdma_bindings as bindings;
 
 impl Cq {
-    /// Makes the work item run on `queue`, and makes ib_core call [`claim`] for each event.
+    /// Makes the work item of the completion queue run on the work queue `queue`. Makes ib_core
+    /// call [`claim`] for each event.
     ///
     /// # Safety
     ///
@@ -79,17 +81,18 @@ impl Cq {
 /// completions.
 ///
 /// ORDERING: A thread that begins to poll changes `poller` with a full barrier, and then checks
-/// whether the work item is busy. Queueing the work item is a full barrier, too. So either the
-/// thread finds the item busy, or the item finds the thread here. If this load finds no thread, the
-/// work item sees the effects of the last polling thread, because the load is an acquire.
+/// whether the work item is busy. Queueing the work item is a full barrier, too, and the work item
+/// calls this function afterwards. So either the thread finds the work item busy, or this load
+/// finds the thread. If this load finds no thread, the work item sees the effects of the last
+/// polling thread, because the load is an acquire.
 ///
 /// # Safety
 ///
 /// Called by ib_core for a queue that a [`Cq`] owns. ib_core calls this function for each event of
 /// the device, in any context, and also from the work item.
 unsafe extern "C" fn claim(_cq: *mut bindings::ib_cq, context: *mut c_void) -> bool {
-    // SAFETY: The [`Cq`] that owns the queue still exists. Devices call no handler of a destroyed
-    // queue, and the queue is freed only when the work item does not run.
+    // SAFETY: `context` is the [`Cq`] that owns the queue. It still exists: no device calls a
+    // handler of a destroyed queue, and the queue is freed only when the work item does not run.
     let cq = unsafe { &*context.cast::<Cq>() };
     cq.poller.read_acquire() != poller::NOBODY && cq.call()
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! While a thread polls a [`Cq`], this module wakes that thread if the device reports an event or
-//! if the work item of the queue runs. ib_core is not called.
+//! Wakes a thread that polls a [`Cq`] when the device reports an event, or when the work item of
+//! the queue runs.
 //!
-//! ib_core has no interface for that. So this module replaces the event handler and the function of
-//! the work item in `struct ib_cq`, and calls ib_core's own functions if no thread polls.
+//! ib_core has no interface for this. So this module replaces two functions in `struct ib_cq`: the
+//! event handler and the function of the work item. While a thread polls, the new functions wake
+//! that thread, and ib_core is not called. If no thread polls, ib_core's own functions are called.
 
 use super::{
     poller,
@@ -23,8 +24,8 @@ use xprtrdma_base::access_once::AccessOnce;
 use xprtrdma_bindings as bindings;
 
 impl Cq {
-    /// Sets the work queue and the function of the work item. If a thread polls when the work item
-    /// runs, the work item's function passes the event to that thread.
+    /// Sets the work queue and the function of the work item. If a thread polls, the function
+    /// passes the event to that thread.
     ///
     /// # Safety
     ///
@@ -132,9 +133,10 @@ impl Cq {
 ///
 /// ORDERING: A thread that begins to poll sets `poller` with a full barrier, and then checks
 /// whether the work item is queued or runs. Queueing the work item is a full barrier, too. So a
-/// work item that is queued after this check reads that a thread polls. If the work item reads that
-/// no thread polls, the acquiring load orders the work of the last polling thread before the work
-/// of the item.
+/// work item that is queued after this check reads in `poller` that a thread polls.
+///
+/// If the work item reads that no thread polls, its load of `poller` is acquiring. So the work of
+/// the last polling thread comes before the work of the item.
 ///
 /// # Safety
 ///

@@ -18,9 +18,9 @@ pub(super) const STOPPED: u32 = 5;
 /// some completions.
 pub(super) const POLLS_STOPPED: u32 = 6;
 
-/// A value that the state never has. When a polling thread ends, it queues the work item if the
-/// state is not the one that the thread expects. A thread that leaves completions or events to the
-/// work item expects this value, so it always queues the work item.
+/// A value that the state never has. When a thread ends its polling, it compares the state with the
+/// value that it expects. If they differ, it queues the work item. A thread that leaves completions
+/// or events to the work item expects this value, so it always queues the work item.
 pub(super) const SOMETHING_IS_LEFT: u32 = u32::MAX;
 
 /// Why a thread no longer handles completions.
@@ -39,8 +39,8 @@ pub(super) const SOMETHING_IS_LEFT: u32 = u32::MAX;
 pub enum PollOutcome {
     /// `is_over` returned true.
     Over,
-    /// A signal is pending, the thread has to freeze, another thread or the work item already
-    /// polls, or the queue pair is being shut down.
+    /// The thread must not poll, for one of these reasons: a signal is pending, the thread has to
+    /// freeze, another thread or the work item already polls, or the queue pair is being shut down.
     Left,
     /// [`Cq::stop_polling`](super::Cq::stop_polling) stopped the thread, or `may` returned false.
     Stopped,

@@ -140,14 +140,16 @@ impl<L: Lender> ExposedMr<L> {
         &self.lender
     }
 
-    /// Makes the region idle if two conditions hold: a message of the peer invalidated the region,
-    /// and the message repeats content that the peer can only know from the Send that named the
-    /// region.
+    /// Makes the region idle if a message of the peer invalidated the region, and the message
+    /// proves this. The proof is content in the message that the peer can only know from the Send
+    /// that named the region.
     ///
-    /// Returns the region unchanged in four cases: the message invalidated another region, it does
-    /// not repeat the content that `echo` describes, the device's reports of invalidations are
-    /// not trusted (see [`RemoteInvalidation`]), or the registration still waits to be posted. In
-    /// the last case the peer has guessed the key.
+    /// Returns the region unchanged in these cases:
+    ///
+    /// - The message invalidated another region.
+    /// - The message does not repeat the content that `echo` describes.
+    /// - The device's reports of invalidations are not trusted (see [`RemoteInvalidation`]).
+    /// - The registration still waits to be posted, so the peer has guessed the key.
     #[inline(always)]
     pub fn remotely_invalidated(
         self,
@@ -194,19 +196,21 @@ impl<L: Lender> ExposedMr<L> {
         }
     }
 
-    /// Returns whether the region may be registered on the queue pair of the domain `pd`.
+    /// Returns whether the region may be registered on the queue pair of the domain `pd`. Two
+    /// conditions must hold:
     ///
-    /// A mapping may be registered only once. If the same key were registered twice, the second
-    /// registration could still be valid when it is proven that the first one has ended. `pd` must
-    /// be the region's own domain, because the queue pair of another domain may still work after
-    /// the queue pair of the region's domain was drained.
+    /// - The mapping was not registered before. If the same key were registered twice, the second
+    ///   registration could still be valid when it is proven that the first one has ended.
+    /// - `pd` is the region's own domain. Otherwise the peer could still use the region after the
+    ///   queue pair of the region's own domain was drained.
     #[inline]
     pub(crate) fn may_be_posted(&self, pd: &Arc<Pd>) -> bool {
         self.posted == UNPOSTED && Arc::ptr_eq(&self.inner.pd, pd)
     }
 
-    /// Returns whether an invalidation of the region may be posted. The current registration must
-    /// have been posted, and no other invalidation may have been posted for it.
+    /// Returns whether an invalidation of the region may be posted on the queue pair of the domain
+    /// `pd`. This requires that the region belongs to `pd`, and that its registration was posted,
+    /// but no invalidation yet.
     #[inline]
     pub(crate) fn may_be_invalidated(&self, pd: &Arc<Pd>) -> bool {
         self.posted != UNPOSTED && self.invalidate_seq == 0 && Arc::ptr_eq(&self.inner.pd, pd)

@@ -34,8 +34,11 @@ pub struct MapError<L> {
     pub mr: IdleMr,
     /// The memory that could not be mapped.
     pub loan: L,
-    /// The reason: `EINVAL` if there is no memory to map, `EACCES` if the region does not allow the
-    /// access ([`IdleMr::allows`]), `EIO` if the device or its IOMMU refused the mapping.
+    /// The reason:
+    ///
+    /// - `EINVAL`: there is no memory to map.
+    /// - `EACCES`: the region does not allow the access ([`IdleMr::allows`]).
+    /// - `EIO`: the device or its IOMMU refused the mapping.
     pub error: Error,
 }
 
@@ -153,9 +156,9 @@ impl Inner {
         self.fill_piece(piece.page, piece.more, piece.first, piece.len)
     }
 
-    // The members of a `Piece` are passed as separate parameters. Otherwise the compiler would pass
-    // the whole `Piece` in memory, and the caller would have to store every piece in memory, even a
-    // piece for which it does not call this function.
+    // The members of a `Piece` are passed as separate parameters, because the compiler would pass a
+    // whole `Piece` in memory. Then the caller would store every piece in memory, even if it does
+    // not call this function.
     #[inline(never)]
     fn fill_piece(
         &mut self,
@@ -185,11 +188,15 @@ impl Inner {
 /// Sets a new key and a new random address of the region, and returns both.
 ///
 /// The consumer of a region may choose the lowest byte of the key (`ib_inc_rkey()`,
-/// `ib_update_fast_reg_key()`). This function always changes that byte. The address keeps the
-/// memory's offset in its page, which this function takes from the DMA address `first`.
-/// `ib_map_mr_sg()` has written the offset to `iova` too. But rxe may have executed an earlier
-/// registration again since then, and so may have overwritten `iova` with an earlier value. The
-/// highest bit of the address is zero, so that no byte of the region has an address beyond 64 bits.
+/// `ib_update_fast_reg_key()`). This function always changes that byte.
+///
+/// The address keeps the memory's offset in its page. This function takes the offset from the DMA
+/// address `first`. `ib_map_mr_sg()` has written the offset to `iova` too. But `iova` is not
+/// reliable: if rxe has executed an earlier registration again since then, it has overwritten
+/// `iova` with an earlier value.
+///
+/// The highest bit of the address is zero, so that no byte of the region has an address beyond 64
+/// bits.
 ///
 /// # Safety
 ///

@@ -12,9 +12,9 @@ pub(crate) const NO_PD: usize = 0;
 ///
 /// A peer can guess a key, and invalidate it before the registration is executed. So the message
 /// proves the invalidation only if it repeats a value that the peer could not know earlier
-/// ([`Echo`]). In that case the peer made the message after it received the Send that was posted
-/// after the registration. So the registration had been executed, and the invalidation hit a valid
-/// region. A message proves one invalidation only.
+/// ([`Echo`]). The peer learned such a value only from the Send that was posted after the
+/// registration. So the registration had been executed when the peer made the message, and the
+/// invalidation hit a valid region. A message proves one invalidation only.
 pub struct RemoteInvalidation<'a> {
     pub(crate) rkey: u32,
     /// Number of the protection domain in which the message can prove an invalidation, or `NO_PD`.
@@ -39,9 +39,10 @@ impl RemoteInvalidation<'_> {
 /// content only from that Send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Echo {
-    /// The message repeats the region's offset, in network byte order, from this byte on. The upper
-    /// bits of the offset were drawn at random when the region was mapped. This crate reads the
-    /// offset from the message and does not rely on the caller.
+    /// The message repeats the region's offset, in network byte order. The `usize` is the index of
+    /// the offset's first byte in the message. The upper bits of the offset were drawn at random
+    /// when the region was mapped. This crate reads the offset from the message and does not rely
+    /// on the caller.
     OffsetAt(usize),
     /// The message repeats the region's offset, in network byte order, at any position that is a
     /// multiple of four bytes.

@@ -121,10 +121,9 @@ impl<'a> Filling<'a> {
 }
 
 /// Describes `len` bytes by entries of at most `max` bytes each. The bytes begin at the offset
-/// `first` of `page`, and continue in the pages of `others`. If these pages are too few, the other
-/// bytes are in the pages that physically follow the last page. Returns the number of entries used,
-/// or `None` if `sg` is too short. The scatterlist `sg` needs one entry for `page` and one for each
-/// page of `others`.
+/// `first` of `page`. They continue in the pages of `others`, and then in the pages that physically
+/// follow the last of these pages. The scatterlist `sg` needs one entry for `page` and one for each
+/// page of `others`. Returns the number of entries used, or `None` if `sg` is too short.
 #[inline]
 fn fill(
     sg: &mut [scatterlist],
@@ -139,9 +138,9 @@ fn fill(
     }
     // A pointer value that is not the address of any page.
     let none = ptr::without_provenance_mut(1);
-    // Two consecutive pages share an entry if the addresses of their `struct page`s differ by this
-    // number of bytes. If an entry may hold only one page, the number is one. In this case no two
-    // pages share an entry, because no two of these addresses differ by one byte.
+    // Two consecutive pages share an entry if the addresses of their `struct page`s differ by
+    // `step` bytes. If an entry may hold only one page, `step` is one byte. No two `struct page`s
+    // are so close to each other, so no two pages share an entry.
     let step = if max > PAGE_SIZE as u32 {
         size_of::<page>()
     } else {
@@ -149,8 +148,8 @@ fn fill(
     };
     let start = sg.as_mut_ptr();
     let mut entry = start;
-    // The loop does most of the work for a large transfer. To be fast, it counts every page as a
-    // whole page. The lengths of the first and the last entry are corrected after the loop.
+    // The loop does most of the work for a large transfer. To be fast, it counts each page as full.
+    // The lengths of the first and the last entry are corrected after the loop.
     // SAFETY: `sg` has more entries than `others` has pages, so it has at least one entry.
     begin(unsafe { &mut *entry }, page);
     let mut page = page;
@@ -200,9 +199,9 @@ fn fill(
     Some(used)
 }
 
-/// Sets the length of the first entry, which already points at a page, to `length`. If `length` is
-/// more than `max` (a number of whole pages), the bytes beyond `max` go to the following entries.
-/// Returns the index of the last entry.
+/// Sets the length of the first entry, which already points at a page, to `length`. An entry holds
+/// at most `max` bytes, a number of whole pages. If `length` is more, the other bytes go to the
+/// following entries. Returns the index of the last entry.
 ///
 /// There are enough entries: the scatterlist has one entry for each page, and each entry holds at
 /// least a page.

@@ -69,9 +69,9 @@ impl<H: QpHandler> Qp<H> {
         })
     }
 
-    /// Posts a fence, so that the device finishes all registrations that were posted before the
-    /// fence. When the fence has completed, the regions of these registrations may be dropped
-    /// ([`IdleMr::is_retired`]). Does nothing on devices that never execute a registration again.
+    /// Posts a fence if the device may execute a registration more than once. The fence makes the
+    /// device finish all registrations that were posted before the fence. When the fence has
+    /// completed, the regions of these registrations may be dropped ([`IdleMr::is_retired`]).
     /// [`SendError::Closed`] means that the connection has failed.
     ///
     /// [`IdleMr::is_retired`]: crate::mr::IdleMr::is_retired
@@ -83,9 +83,8 @@ impl<H: QpHandler> Qp<H> {
         batch.post_retirement().map_err(|_| SendError::Closed)
     }
 
-    /// Returns true if [`Qp::begin`] would find space now. If this method returns false,
-    /// [`QpHandler::send_space`] will be called when there is space, even if another message is
-    /// already waiting for that call.
+    /// Returns false if [`Qp::begin`] would return [`SendError::Full`] now. In that case
+    /// [`QpHandler::send_space`] will be called when there is space.
     pub fn has_room(&self, max_len: usize, max_wrs: u32) -> bool {
         let mut sq = self.sq.lock();
         let room = sq.closed || sq.room(max_len, max_wrs).is_some();
@@ -126,9 +125,10 @@ impl<H: QpHandler> SendBatch<'_, H> {
         unsafe { slice::from_raw_parts_mut(self.sq.ring.ptr().add(self.offset), self.max_len) }
     }
 
-    /// Moves the fields into a new object. The caller passes the new object to a function that is
-    /// not inlined. So the original object can stay in registers on code paths that do not call
-    /// that function, which saves 10 instructions for each message without a transfer.
+    /// Moves the fields into a new object, which the caller passes to a function that is not
+    /// inlined. Only the new object must be in memory. So the original object can stay in registers
+    /// on code paths that do not call that function. This saves 10 instructions for each message
+    /// without a transfer.
     #[cfg(xprtrdma_server)]
     #[inline(always)]
     pub fn anew(self) -> Self {
@@ -144,8 +144,9 @@ impl<H: QpHandler> SendBatch<'_, H> {
     }
 
     /// Takes the space in the send queue for the registrations of `regions`, and for a Send of the
-    /// first `len` bytes of the buffer. Returns the scatter/gather element and the flags of the
-    /// Send. The Send is signalled if a signalled post is due, or if `confirmed` is true.
+    /// first `len` bytes of the buffer. Returns the scatter/gather element of the Send and its
+    /// flags. The flags make the Send signalled if a signalled post is due, or if `confirmed` is
+    /// true.
     #[inline(always)]
     fn add<L: Lender>(
         &mut self,
@@ -200,9 +201,9 @@ impl<H: QpHandler> SendBatch<'_, H> {
         self.post_now(len, regions, false)
     }
 
-    /// Does the same as [`SendBatch::post`]. When the peer's device has received the message, also
-    /// calls [`QpHandler::confirmed`]. For this purpose the Send is signalled, which costs a
-    /// completion.
+    /// Does the same as [`SendBatch::post`], and also calls [`QpHandler::confirmed`] when the
+    /// peer's device has received the message. This costs a completion, because the Send must be
+    /// signalled.
     #[cold]
     pub fn post_confirmed<L: Lender>(self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
         self.post_now(len, regions, true)
@@ -255,10 +256,15 @@ impl<H: QpHandler> SendBatch<'_, H> {
         may
     }
 
-    /// Posts a message like [`SendBatch::post`], but rings the doorbell later. The doorbell is rung
-    /// after the work that is now queued on [`QpHandler::queue`], at the next post that does not
-    /// wait, or when too many work requests wait. The caller uses this method if further messages
-    /// may follow immediately. If the later post fails, [`QpHandler::broken`] is called.
+    /// Posts a message like [`SendBatch::post`], but rings the doorbell later. The caller uses this
+    /// method if further messages may follow immediately. The doorbell is rung in the first of
+    /// these cases:
+    ///
+    /// - The work that is now queued on [`QpHandler::queue`] has been done.
+    /// - A message is posted that does not wait.
+    /// - Too many work requests wait.
+    ///
+    /// If the later post fails, [`QpHandler::broken`] is called.
     #[inline(never)]
     pub fn post_later<L: Lender>(self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
         self.enqueue(len, regions, true)
@@ -296,9 +302,9 @@ impl<H: QpHandler> SendBatch<'_, H> {
         Ok(())
     }
 
-    /// Posts an RDMA Write of zero bytes. The peer's device acknowledges the Write. The Write needs
-    /// no key, no credit and no software of the peer. Then [`QpHandler::probed`] is called. If an
-    /// error is returned, the connection has failed.
+    /// Posts an RDMA Write of zero bytes. The Write needs no key, no credit and no software of the
+    /// peer. When the peer's device has acknowledged the Write, [`QpHandler::probed`] is called. If
+    /// an error is returned, the connection has failed.
     pub fn post_probe(self) -> Result {
         let Self {
             qp,

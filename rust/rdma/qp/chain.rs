@@ -31,10 +31,10 @@ impl QueuedWr {
 /// In this order each Send is after the registrations of its regions, and one fence before the
 /// chain is sufficient for all registrations.
 ///
-/// A registration in the chain is a copy, so that the region's own work requests can still be used
-/// for an invalidation. The copy refers to the region, which counts as posted from then on. So the
-/// region's memory is returned only after the invalidation is known to be complete, or after the
-/// queue pair is drained. A region that is dropped earlier is leaked.
+/// The chain contains copies of the registrations, because the region's own work requests may be
+/// needed for an invalidation. Each copy refers to its region. So the region counts as posted as
+/// soon as the copy is in the chain. Its memory is returned only after the invalidation is known to
+/// be complete, or after the queue pair is drained. A region that is dropped earlier is leaked.
 ///
 /// # Invariants
 ///
@@ -52,7 +52,7 @@ pub(super) struct SendChain {
     send_cqe: *mut bindings::ib_cqe,
     reg_cqe: *mut bindings::ib_cqe,
     pub(super) messages: u32,
-    /// If more entries than this are in use, the doorbell is rung at once. So there are always
+    /// If more entries than this are in use, the doorbell is rung immediately. So there are always
     /// enough free entries for the longest possible message.
     pub(super) full: usize,
 }
@@ -99,10 +99,11 @@ impl SendChain {
     }
 
     /// Adds the registrations of `regions` and a Send of `sge`. If these are the first
-    /// registrations in the chain, `fence` is placed before them. `doorbell` contains the number of
-    /// the doorbell for which these work requests wait, and the number of the last invalidation on
-    /// the send queue. Returns `ENOSPC`, and does nothing, if the chain does not have enough free
-    /// entries.
+    /// registrations in the chain, adds `fence` before them. Returns `ENOSPC`, and does nothing, if
+    /// the chain does not have enough free entries.
+    ///
+    /// `doorbell` is a pair of numbers: the number of the doorbell for which these work requests
+    /// wait, and the number of the last invalidation on the send queue.
     pub(super) fn push<L: Lender>(
         &mut self,
         doorbell: (u32, u64),

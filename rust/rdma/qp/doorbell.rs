@@ -36,8 +36,8 @@ use kernel::{
 };
 use xprtrdma_base::access_once::AccessOnce;
 
-/// If a message has waited for the doorbell and no other message was posted with it, this number of
-/// subsequent messages do not wait for the doorbell.
+/// Number of messages that do not wait for the doorbell after a message has waited in vain: no
+/// other message was posted with it.
 const BATCH_COOLDOWN: u32 = 16;
 
 impl_has_work! {
@@ -91,8 +91,8 @@ impl<H: QpHandler> Qp<H> {
         let next = self.doorbell.read_once().wrapping_add(1);
         self.doorbell.write_once(next.max(FIRST_DOORBELL));
         // SAFETY: The chain is well-formed by its invariant. All memory to which it refers outlives
-        // the post: the ring and `send_cqes` belong to `self`, and each region is kept by its owner
-        // until the peer is known to have no access to the region. The queue is open. `sq` borrows
+        // the post. The ring and `send_cqes` belong to `self`. The owner of each region keeps the
+        // region until the peer is known to have no access to it. The queue is open. `sq` borrows
         // the queue from its lock, so the lock is held.
         unsafe { self.submit(&mut sq.closed, first) }
     }

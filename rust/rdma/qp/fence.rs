@@ -14,31 +14,40 @@ use xprtrdma_bindings as bindings;
 
 /// A work request that a device starts only when all earlier work requests are acknowledged.
 ///
-/// A fence is needed on devices that execute a registration again
-/// ([`executes_again`](crate::device::executes_again)): without a fence, a retransmission may
-/// include a registration, whose second execution breaks the connection. When the fence starts, all
-/// earlier work requests have been acknowledged and have left the queue. The registrations that
-/// follow the fence are then at the head of the queue, and leave it before the device transmits the
-/// next Send. A later retransmission begins with a work request that is still in the queue, so it
-/// does not include these registrations. The price is that a call waits for the acknowledgements of
-/// other calls. So fences are used only after the first repeated registration has broken a
-/// connection ([`Repetitions`](crate::device::Repetitions)). A message that is posted alone needs a
-/// fence before its registrations, because the Send of the previous message may be unacknowledged.
-/// Messages that are posted together share one fence, because all their registrations precede all
-/// their Sends.
+/// Some devices execute a registration again if a retransmission includes the registration
+/// ([`executes_again`](crate::device::executes_again)). The second execution breaks the connection.
+/// A fence before the registrations prevents this:
+///
+/// - When the fence starts, all earlier work requests have been acknowledged and have left the
+///   queue.
+/// - So the registrations that follow the fence are at the head of the queue. They leave the queue
+///   before the device transmits the next Send.
+/// - A later retransmission begins with a work request that is still in the queue. So it does not
+///   include these registrations.
+///
+/// The price is that a call waits for the acknowledgements of other calls. So fences are used only
+/// after the first repeated registration has broken a connection
+/// ([`Repetitions`](crate::device::Repetitions)).
+///
+/// A message that is posted alone needs a fence before its registrations, because the Send of the
+/// previous message may be unacknowledged. Messages that are posted together share one fence,
+/// because all their registrations precede all their Sends.
 ///
 /// The protection of memory does not depend on the fence (see
-/// [`executes_again`](crate::device::executes_again)). A fence that is posted alone shows when the
-/// device has finished all earlier registrations
+/// [`executes_again`](crate::device::executes_again)).
+///
+/// A fence that is posted alone has another purpose. Its completion shows that the device has
+/// finished all earlier registrations
 /// ([`Qp::retire_registrations`](super::Qp::retire_registrations)).
 ///
 /// The fence is an invalidation of a region that is never registered. The source of the devices'
-/// drivers shows what a fence requires:
+/// drivers shows that this has the required effect:
 ///
 /// * **rxe**: `rxe_wqe_is_fenced` delays every local invalidation until it is the oldest work
 ///   request. `rxe_completer` removes the invalidation and the registrations after it from the
 ///   queue before the next work request starts. `rxe_invalidate_mr` requires the region's current
-///   key but no particular state. A new region has the key of its allocation and is not registered.
+///   key, but no particular state. A region that was never registered has the key of its
+///   allocation.
 pub(super) struct Fence {
     wr: bindings::ib_send_wr,
     /// The region that is invalidated. It is dropped after the queue pair is destroyed.

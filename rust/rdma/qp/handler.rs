@@ -20,11 +20,12 @@ use kernel::{
 };
 /// Handles the completions of one [`Qp`].
 ///
-/// All methods except [`QpHandler::queue`] are called in process context, one at a time. They are
-/// called by [`Qp::busy_poll`], or by a work item on the queue that [`QpHandler::queue`] returns.
-/// [`QpHandler::broken`] is an exception: the work item that rings the doorbell may call it while
-/// another method runs. The methods may sleep, but that delays all other completions of the
-/// connection.
+/// All methods except [`QpHandler::queue`] are called in process context: by [`Qp::busy_poll`], or
+/// by a work item on the queue that [`QpHandler::queue`] returns. They may sleep, but that delays
+/// all other completions of the connection.
+///
+/// Only one of these methods runs at a time, with one exception: the work item that rings the
+/// doorbell may call [`QpHandler::broken`] while another method runs.
 pub trait QpHandler: Sized + Send + Sync + 'static {
     /// Returns the work queue for completions and doorbells. Must always return the same queue.
     ///

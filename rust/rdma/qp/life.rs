@@ -221,10 +221,11 @@ impl<H: QpHandler> Qp<H> {
         }
     }
 
-    /// Destroys the queue pair. Returns `false` if the device failed to destroy it. In that case
-    /// everything that the device may still use stays allocated for ever: the regions and their
-    /// memory, because the domain does not count as drained; the rings and queues, because a
-    /// reference to the [`Qp`] is leaked.
+    /// Destroys the queue pair. Returns `false` if the device failed to destroy it. Then the device
+    /// may still use the following objects, so they stay allocated for ever:
+    ///
+    /// - the regions and their memory, because the domain does not count as drained
+    /// - the rings and queues, because a reference to the [`Qp`] is leaked
     fn destroy(this: &Arc<Self>) -> bool {
         let gone = this.raw.destroy(&this.cq);
         if !gone {
@@ -258,12 +259,14 @@ impl<H: QpHandler> QpOwner<H> {
     }
 
     /// Ends the connection and waits until every work request has completed and its handler has
-    /// returned. Destroying the queue pair may take seconds. So if the queue pair is known to have
-    /// stopped, this function does not destroy it; dropping the owner destroys it later.
+    /// returned.
     ///
-    /// The queue pair may contain references to regions until it is destroyed. So it is best to
-    /// deregister regions after the owner was dropped. The lender can get the memory of a region
-    /// back earlier, see [`ExposedMr::drained`](crate::mr::ExposedMr::drained).
+    /// If the queue pair is known to have stopped, it is not destroyed yet, because the destruction
+    /// may take seconds. Dropping the owner destroys it.
+    ///
+    /// Until it is destroyed, the queue pair may contain references to regions. So regions should
+    /// be deregistered after the owner was dropped. The memory of a region can be returned to its
+    /// lender earlier, see [`ExposedMr::drained`](crate::mr::ExposedMr::drained).
     ///
     /// Idempotent. May sleep; must not be called by the handler.
     pub fn shut_down(&mut self) {

@@ -103,8 +103,8 @@ impl<H: QpHandler> Received<'_, H> {
     }
 
     /// Moves the fields into a new object. The caller passes the new object to a function that is
-    /// not inlined. The original object can then stay in registers on the usual path, which saves
-    /// 20 instructions for each reply that has the expected form.
+    /// not inlined. So the compiler can keep the original object in registers on the usual path.
+    /// This saves 20 instructions for each reply that has the expected form.
     #[inline(always)]
     pub fn anew(self) -> Self {
         let this = ManuallyDrop::new(self);
@@ -156,10 +156,12 @@ impl<H: QpHandler> Drop for Received<'_, H> {
     }
 }
 
-/// A message that outlives its handler's call. Dropping it returns the buffer. It may be dropped in
-/// any context, but not while a [`SendBatch`](super::SendBatch) is held. The object keeps the
-/// [`Qp`] alive. So the last such object must be dropped where the thread may sleep, unless the
-/// [`QpOwner`](super::QpOwner) still exists.
+/// A message that outlives its handler's call. Dropping it returns the buffer. It must not be
+/// dropped while a [`SendBatch`](super::SendBatch) is held.
+///
+/// While the [`QpOwner`](super::QpOwner) exists, the object may be dropped in any context. The
+/// object keeps the [`Qp`] alive. So after the drop of the [`QpOwner`](super::QpOwner), the drop of
+/// the last such object may destroy the [`Qp`], and must happen where the thread may sleep.
 ///
 /// # Invariants
 ///
@@ -190,8 +192,8 @@ impl<H: QpHandler> Held<H> {
     unsafe fn give_back(&self) {
         // SAFETY: The pointer was written before the first post and is not written again.
         let qp = unsafe { *self.buf().qp.get() };
-        // SAFETY: By the type invariant, the queue pair exists. By this function's contract the
-        // buffer is not used after this.
+        // SAFETY: By the type invariant, the queue pair exists. By this function's contract, the
+        // caller does not use the buffer afterwards.
         unsafe { Qp::give_back_held(qp, self.buf) };
     }
 
@@ -204,11 +206,11 @@ impl<H: QpHandler> Held<H> {
 }
 
 #[cfg(xprtrdma_server)]
-// SAFETY: A receive buffer is part of the memory of the queue pair and is not moved, and `self`
-// keeps the queue pair. By the type invariant, the buffer belongs to this object. It was
+// SAFETY: A receive buffer is part of the memory of the queue pair and is not moved. `self` keeps
+// the queue pair. By the type invariant, the buffer belongs to this object. The buffer was
 // initialised, and the device wrote `len` bytes into it. Only `Held::bytes` returns a reference to
-// it, which borrows the object. The vector `memory` belongs to the buffer, and only the method
-// `memory` uses it.
+// the buffer, and this reference borrows the object. The vector `memory` belongs to the buffer, and
+// only the method `memory` uses it.
 unsafe impl<H: QpHandler> Buffer for Held<H> {
     #[inline(always)]
     fn start(&self) -> NonNull<u8> {

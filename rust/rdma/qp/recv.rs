@@ -70,9 +70,9 @@ impl<H: QpHandler> Qp<H> {
         }
     }
 
-    /// Takes back the buffer of a message that outlived its handler. If the buffers that were taken
-    /// back in this way form a full batch, posts them again. If the owner of the queue pair was
-    /// dropped and no other [`Held`](super::Held) is left, drops the queue pair's reference to
+    /// Takes back the buffer of a message that outlived its handler. When the buffers that were
+    /// taken back in this way form a full batch, posts them again. After the owner of the queue
+    /// pair was dropped, the last [`Held`](super::Held) also drops the queue pair's reference to
     /// itself.
     ///
     /// # Safety
@@ -136,8 +136,9 @@ impl<H: QpHandler> Qp<H> {
         self.given_back.read_once()
     }
 
-    /// Posts no further Receives. If the peer sends more messages than Receives are posted, the
-    /// peer's device waits and then breaks the connection. Does not sleep.
+    /// Makes the queue pair post no further Receives. If the peer then sends more messages than
+    /// Receives are still posted, the peer's device waits for a while, and then breaks the
+    /// connection. Does not sleep.
     pub fn stop_receiving(&self) {
         self.rq.lock().closed = true;
     }

@@ -167,7 +167,7 @@ pub(super) struct RecvQueue<Q> {
     /// Number of Receives that have been posted, modulo 2^32.
     pub(super) posted: u32,
     pub(super) closed: bool,
-    /// Whether posting buffers of dropped [`Held`](super::Held) objects has failed. The work item
-    /// that rings the doorbell reports this.
+    /// Whether a post of Receives has failed in a thread that must not report failures. The work
+    /// item that rings the doorbell reports this failure.
     pub(super) failed: bool,
 }

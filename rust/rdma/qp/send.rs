@@ -85,8 +85,8 @@ impl<H: QpHandler> Qp<H> {
         self.sq.lock().transfers.first().map(|first| first.tag())
     }
 
-    /// Returns the number of work requests of the send queue that are posted and not completed, and
-    /// the number of those that are signalled.
+    /// Returns two numbers: how many work requests of the send queue are in flight (posted and not
+    /// completed), and how many of these are signalled.
     #[cfg(xprtrdma_server)]
     pub fn sends_in_flight(&self) -> (u32, u32) {
         let sq = self.sq.lock();
@@ -111,7 +111,7 @@ fn transferred<H: QpHandler>(qp: ArcBorrow<'_, Qp<H>>, mut transfer: KBox<Transf
 }
 
 /// Does the same as [`transferred`], for a transfer that was posted together with a message. RDS
-/// never posts the two together. So this function is not inlined if this crate is compiled for RDS.
+/// never posts such a transfer. So this function is not inlined if this crate is compiled for RDS.
 #[cfg(xprtrdma_server)]
 #[cfg_attr(xprtrdma_rds, inline(never))]
 #[cfg_attr(not(xprtrdma_rds), inline(always))]

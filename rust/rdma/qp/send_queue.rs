@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The send queue: work requests, and a ring of bytes in which each Send uses a contiguous part.
-//! Each message is copied to the ring once. A Send refers to no other memory, so the queue never
-//! owns memory of an RPC. Most Sends are unsignalled: the completion of a signalled Send frees all
-//! earlier ones.
+//! The send queue: work requests, and a ring of bytes.
 //!
-//! A message may be overwritten after its completion, even if the device has not sent it yet. This
-//! is safe with siw, which completes an unsignalled Send when TCP has accepted it: siw splices a
-//! page into TCP's queue only if the page has its own reference count, and copies memory from the
-//! slab allocator, such as the ring.
+//! Each message is copied once, to a contiguous part of the ring. A Send refers to no other memory,
+//! so the queue never owns memory of an RPC. Most Sends are unsignalled: the completion of a
+//! signalled Send frees all earlier ones.
+//!
+//! After the completion of a Send, its bytes in the ring are used for other messages. siw completes
+//! an unsignalled Send when TCP has accepted the data, possibly before the data are sent. This is
+//! safe, because siw copies memory of the slab allocator, such as the ring. It splices a page into
+//! TCP's queue only if the page has its own reference count.
 //!
 //! The ring relies on a property of verbs: the work requests of a send queue complete in the order
 //! in which they were posted. So one `ib_cqe` for each type suffices, and no list of Sends is
@@ -81,8 +82,8 @@ pub(super) enum OpKind {
     Transfer,
 }
 
-/// A signalled post to the send queue. Its completion frees its bytes and work requests, and those
-/// of all unsignalled posts before it.
+/// A signalled post to the send queue. `bytes` and `wrs` include the unsignalled posts since the
+/// previous signalled post, because the completion of this post frees them as well.
 #[derive(Clone, Copy)]
 struct Op {
     bytes: usize,
@@ -221,8 +222,9 @@ impl SendQueue {
         self.ops.len()
     }
 
-    /// Finds space for `len` contiguous bytes and `wrs` work requests, and for a fence if the
-    /// device needs one. Returns the offset of the bytes.
+    /// Finds space for `len` contiguous bytes, for `wrs` work requests, and for a fence if the
+    /// device needs one. Returns the offset of the bytes in the ring, or `None` if there is no
+    /// space.
     #[inline(always)]
     pub(super) fn room(&self, len: usize, wrs: u32) -> Option<usize> {
         let size = self.ring.len();
@@ -258,8 +260,8 @@ impl SendQueue {
         self.ring.len().wrapping_sub(self.head)
     }
 
-    /// Skips the bytes from the head to the end of the ring. Called if [`Self::room`] returned an
-    /// offset other than the head, because the next message begins at the start of the ring.
+    /// Skips the bytes from the head to the end of the ring, so that the next message begins at the
+    /// start of the ring. Called if [`Self::room`] returned an offset other than the head.
     #[cold]
     #[inline(never)]
     pub(super) fn skip(&mut self) {
@@ -270,8 +272,9 @@ impl SendQueue {
     /// post.
     #[inline]
     pub(super) fn account(&mut self, bytes: usize, wrs: u32) {
-        // NO-OVERFLOW: The bytes and work requests in use never exceed the size of the queue. The
-        // bytes and work requests posted after the last signalled post are part of these numbers.
+        // NO-OVERFLOW: `wrs` and `used` never exceed the size of the queue. `quiet_wrs` is at most
+        // `wrs`, and `quiet_bytes` is at most `used`, because the quiet counts include only the
+        // posts after the last signalled post.
         self.quiet_wrs = self.quiet_wrs.wrapping_add(wrs);
         self.quiet_bytes = self.quiet_bytes.wrapping_add(bytes);
         self.wrs = self.wrs.wrapping_add(wrs);

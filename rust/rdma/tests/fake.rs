@@ -142,8 +142,8 @@ pub(super) fn calm() {
     unsafe { bindings::fake_begin() };
 }
 
-/// The operation that the device refuses from now on, like a device that was removed. A drain that
-/// needs this operation fails without waiting.
+/// The operation that the device refuses from now on. The device then behaves like a removed
+/// device: a drain that needs the refused operation fails without waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Death {
     None,
@@ -225,9 +225,10 @@ impl Adapter {
     }
 }
 
-/// Returns the number of breaches. There are two kinds of breach: memory is given back to its owner
-/// while a key still gives access to it, or a key gives access to memory that was given back
-/// before.
+/// Returns the number of breaches. There are two kinds of breach:
+///
+/// - Memory is given back to its owner while a key still gives access to it.
+/// - A key gives access to memory that was given back earlier.
 pub(super) fn breaches() -> u32 {
     // SAFETY: The call has no requirements.
     unsafe { bindings::fake_breaches() }

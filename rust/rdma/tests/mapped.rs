@@ -207,9 +207,9 @@ mod suite {
                 Ok(())
             },
         )?;
-        // The call fails at least once: when there is no memory for the lender. If an allocation
-        // for a list fails, the kernel may allocate the list page by page instead (`kvmalloc`), and
-        // the call then succeeds.
+        // The call fails if there is no memory for the lender. The call may succeed although an
+        // allocation for a list fails, because the kernel may then allocate the list page by page
+        // (`kvmalloc`).
         ensure_at_least!(errors, 1);
         Ok(())
     }

@@ -204,8 +204,8 @@ enum State {
     /// The peer has invalidated the region. The queue pair does not accept this as proven, because
     /// the device is not trusted or the message did not contain the region's offset.
     Void,
-    /// The invalidation is in the queue, or the device has executed it but the last invalidation of
-    /// its group has not completed. The field says whether the peer can still access the memory.
+    /// The invalidation was posted, and the last invalidation of its group has not completed yet.
+    /// The field says whether the peer can still access the memory.
     Ending(bool),
     /// The region was lost, so it is unknown whether the peer can access the memory.
     Lost,
@@ -461,9 +461,9 @@ impl Life {
         Ok(())
     }
 
-    /// Makes the peer send a message that invalidates a key: the key of a region, or a key that no
-    /// region has. If the device has not executed the registration of the region yet, the peer has
-    /// guessed the key.
+    /// Makes the peer send a message that invalidates a key. The key belongs to a region, or to no
+    /// region. The region may be one that the device has not registered yet. In this case the peer
+    /// has guessed the key.
     ///
     /// The region is returned only if the message contains the region's offset and the device is
     /// trusted. Otherwise the region stays exposed.

@@ -216,9 +216,9 @@ mod suite {
         Ok(())
     }
 
-    // An IOMMU driver sets the flag SWIOTLB when it maps a scatterlist through bounce buffers. If
-    // the flag stayed set, the driver would find it in the next list. Kernels without such IOMMUs
-    // do not have the field for this flag.
+    // An IOMMU driver sets the flag SWIOTLB in a scatterlist that it maps through bounce buffers.
+    // The next mapping of a region uses the same memory for its scatterlist. So the flag must be
+    // cleared first. Kernels without such IOMMUs do not have the field for this flag.
     #[test]
     fn the_mark_of_a_list_that_was_bounced_is_gone_with_the_next() -> Test {
         const SWIOTLB: u32 = 1 << 1;

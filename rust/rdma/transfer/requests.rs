@@ -55,8 +55,8 @@ impl Transfer {
         }
         self.wrs.truncate(count);
         // INVARIANT: Both vectors are complete and no longer grow, so pointers to their elements
-        // stay valid. If the list of elements grew above, the elements may have moved. So the
-        // pointers to the elements are then set again.
+        // stay valid. If the code above has added memory to the list of elements, the elements may
+        // have moved. In that case the pointers to the elements are set again.
         match pages.capacity() == room {
             true => Ok(()),
             false => self.give_elements(),
@@ -151,9 +151,8 @@ fn set(
     wr.wr.num_sge = count as c_int;
 }
 
-/// Makes the work requests of a [`Stretch`], which may need several elements. The first of these
-/// work requests gets the index `count`. Each of them has at most `most_sges` elements. Returns the
-/// new number of work requests.
+/// Makes the work requests of a [`Stretch`], each with at most `most_sges` elements. The first of
+/// these work requests gets the index `count`. Returns the new number of all work requests.
 #[inline(never)]
 fn make_several(
     pages: &mut MappedPages,

@@ -21,8 +21,9 @@ pub(super) const START_LEN: usize = 8;
 ///
 /// # Safety
 ///
-/// The slot's request has been encoded, its own task is queueing it, and none of the request's
-/// memory is lent to a region.
+/// - The request in the slot has been encoded.
+/// - The caller is the task of the request, and is about to queue the request.
+/// - None of the request's memory is lent to a region.
 #[inline]
 pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
     // SAFETY: By the caller's contract no other thread touches the request now.
@@ -48,11 +49,13 @@ pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
 
 /// Allocates more memory for a reply whose head is longer than the `allocated` bytes.
 ///
-/// For each security flavour the RPC client keeps one expected length of the verifier, for all
-/// servers together. Each reply corrects this length. If a reply from any server arrives between
-/// the allocation and the encoding of this request, the end of the head can move past the end of
-/// the allocated memory. In that case the length of the tail, which is the allocated length minus
-/// the length of the head, would be negative.
+/// The head contains the verifier, whose length the RPC client estimates. For each security flavour
+/// there is one estimate for all servers, and each reply from any server corrects it. If the
+/// estimate grows between the allocation and the encoding of this request, the head becomes longer.
+/// It may then be longer than the allocated memory.
+///
+/// The RPC client sets the length of the tail to the allocated length minus the length of the head.
+/// In this case the difference is negative, so this function sets the length again.
 #[cold]
 fn lengthen<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf, allocated: usize) -> Result {
     let head = buf.head[0].iov_len;
@@ -84,8 +87,8 @@ const LONG_HEAD: usize = 1024 - 28;
 ///
 /// The RPC client can encode a call again without asking the transport. With `sec=krb5p` the RPC
 /// client first writes the arguments into the head in plain text, and then encrypts them in the
-/// same memory. The region that was registered for the previous transmission must not expose the
-/// plain text to the peer.
+/// same memory. The peer must not read this plain text through the region that was registered for
+/// the previous transmission.
 ///
 /// # Safety
 ///
@@ -138,9 +141,9 @@ pub(super) unsafe fn clear_start(buf: *mut bindings::xdr_buf) {
     }
 }
 
-/// Prepares the memory of a reply that has pages. Allocates missing pages. If possible, also moves
-/// the head, so that it ends at a page boundary, and the tail, so that it begins at a page
-/// boundary. In the reply to a READ, neither part is moved.
+/// Prepares the memory of a reply that has pages. Allocates pages that are missing. If possible,
+/// also moves the head and the tail: then the head ends at a page boundary, and the tail begins at
+/// a page boundary. In the reply to a READ, head and tail are not moved.
 #[inline(never)]
 fn prepare_pages<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf) -> Result {
     if buf.flags & bindings::XDRBUF_SPARSE_PAGES != 0 {

@@ -13,15 +13,16 @@ use crate::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Replaces the function with which the security flavour releases the pages of a call. Installed
-/// when the driver borrows a part of the call ([`Call::lend`](super::Call::lend)). Waits until the
-/// peer can no longer access the pages, then releases them. May sleep.
+/// Waits until the peer can no longer access the pages that the security flavour has allocated for
+/// a call. Then releases these pages. [`Call::lend`](super::Call::lend) installs this function in
+/// place of the security flavour's own function. May sleep.
 ///
-/// This function has two callers. Both run in the request's own task without locks. The first
-/// caller is the RPC client when it encodes the request again. `prepare_request` also waits for the
-/// leases, but the RPC client may call it much later or never, because encoding may fail and be
-/// repeated. So this function must itself wait. The second caller is the code that ends the
-/// request. That code has already waited for the leases.
+/// This function is called in the request's own task, without locks, in two cases:
+///
+/// - The RPC client encodes the request again. In this case the leases may still exist.
+///   `prepare_request` waits for their end too, but it may be called much later or never, because
+///   encoding may fail and be repeated.
+/// - The request ends. In this case the caller has already waited for the leases.
 ///
 /// # Safety
 ///

@@ -153,12 +153,12 @@ impl<T: Transport> Pinned<T> {
         Ok(())
     }
 
-    /// Copies the inline part of a reply whose data item, `data` bytes long, is already in the
-    /// pages. The bytes before the data item are copied to the head, and the bytes after the data
-    /// item to the tail. Returns `EMSGSIZE` if the bytes do not fit, and `EBUSY` while the request
-    /// has leases.
+    /// Copies the inline part of a reply. The reply's data item, `data` bytes long, is already in
+    /// the pages. The bytes before the data item are copied to the head, and the bytes after it to
+    /// the tail. Returns `EMSGSIZE` if the bytes do not fit, and `EBUSY` while the request has
+    /// leases.
     ///
-    /// The decoder expects the data immediately after the head, so the head is shortened to the
+    /// The decoder expects the data immediately after the head. So the head is shortened to the
     /// bytes that arrived.
     #[inline(always)]
     pub fn place_around(&mut self, message: &[u8], data: usize) -> Result {
@@ -180,10 +180,13 @@ impl<T: Transport> Pinned<T> {
         Ok(())
     }
 
-    /// Completes the request with a reply of `len` bytes, which the caller has placed. If bytes are
-    /// missing in the slot's buffers, the upper layer finds zeroes or bytes of an earlier reply
-    /// there, because these buffers are allocated with zeroes. If bytes are missing in pages, the
-    /// upper layer finds its own bytes there, because the pages belong to the upper layer.
+    /// Completes the request with a reply of `len` bytes, which the caller has placed.
+    ///
+    /// If some of these bytes were not written, the upper layer finds other bytes in their place:
+    ///
+    /// - In the slot's buffers it finds zeroes or bytes of an earlier reply, because these buffers
+    ///   are allocated with zeroes.
+    /// - In pages it finds its own bytes, because the pages belong to the upper layer.
     ///
     /// # Errors
     ///
@@ -352,8 +355,8 @@ unsafe fn place_around_item(rqst: *mut bindings::rpc_rqst, message: &[u8], data:
         let page_len = (*rqst).rq_rcv_buf.page_len as usize;
         if message.len() > head_len && data < page_len {
             // The inline part is longer than the head, and the data item does not fill the pages.
-            // So some inline bytes belong in the pages. This is allowed only if the reply has no
-            // data item.
+            // So some inline bytes would be copied to the pages. If the reply has a data item, this
+            // is an error.
             return if data == 0 {
                 place_beyond_head(rqst, message)
             } else {

@@ -72,10 +72,12 @@ impl Leaving {
         Self { task }
     }
 
-    /// Waits for at most `ms` milliseconds until none of the request's memory is lent any more.
+    /// Waits until none of the request's memory is lent any more, but at most `ms` milliseconds.
+    /// May sleep.
+    ///
     /// Waits only if the request ends, its task is synchronous, and this thread is no kernel
     /// worker. An asynchronous task must not wait, because it may run on the thread that must close
-    /// the task's connection. May sleep.
+    /// the task's connection.
     #[cold]
     pub fn wait_for_reply<T: Transport>(&self, call: &Encoded<'_, T>, ms: u32) {
         if self.task.is_null() {

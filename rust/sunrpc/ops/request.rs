@@ -73,8 +73,9 @@ impl<T: Transport> Ops<T> {
                 let procedure = unsafe { (*(*task).tk_msg.rpc_proc).p_statidx };
                 // SAFETY: The task's request belongs to a transport of class `T`.
                 let xids = unsafe { &xprt_of::<T>(rqst).inner.xids };
-                // This code is not reached if a request still has its buffers, for example because
-                // the RPC client has restarted the call. Such a request keeps its xid.
+                // This code gives the request a new xid. If the RPC client restarts a call, the
+                // request may still have its buffers. Then this code is not reached, and the
+                // request keeps its xid.
                 // SAFETY: This field of the request belongs to the task.
                 let mut xid = unsafe { (*rqst).rq_xid };
                 xids.renumber(&mut xid, procedure);
@@ -131,9 +132,9 @@ impl<T: Transport> Ops<T> {
         let (xprt, slot) = unsafe { (xprt_of::<T>(rqst), Slot::<T>::from_rqst(rqst)) };
         // SAFETY: The request is on no queue and not pinned, so no other thread works on it.
         let call = unsafe { Encoded::new(slot) };
-        // With patch 0005, `reclaim_request` has already revoked the access and waited until
-        // the leases ended. `rq_xtime` is zero in a new request, and `send_request` sets it. So a
-        // nonzero value means that the request has been sent.
+        // If the request was sent before, the peer may still have access to its memory. The access
+        // is revoked here, unless `reclaim_request` (patch 0005) has already revoked it. `rq_xtime`
+        // is zero until `send_request` sets it, so a nonzero value means that the request was sent.
         // SAFETY: By the caller's contract the request is valid.
         let encoded_anew = !cfg!(xprtrdma_upstream) && unsafe { (*rqst).rq_xtime } != 0;
         if encoded_anew {
@@ -155,8 +156,8 @@ impl<T: Transport> Ops<T> {
     }
 
     pub(super) unsafe extern "C" fn send_request(rqst: *mut bindings::rpc_rqst) -> c_int {
-        // SAFETY: The RPC client passes a request of a transport of class `T`. It holds the send
-        // lock and has pinned the request.
+        // SAFETY: The RPC client passes a request of a transport of class `T`. The RPC client holds
+        // the send lock and has pinned the request.
         let (xprt, callback) = unsafe { (xprt_of::<T>(rqst), is_callback(rqst)) };
         if !xprt.is_connected() {
             return NotSent::NotConnected.errno();

@@ -33,8 +33,8 @@ const POLL_FROM: usize = 20 * bindings::CONFIG_HZ as usize;
     reason = "all are called by the RPC client only, under the contract of rpc_xprt_ops"
 )]
 impl<T: Transport> Ops<T> {
-    /// Adds a step to the task of the request that was just sent, if that task itself has sent the
-    /// request. The step is added in two cases:
+    /// Adds a step to the task of a request, if this task itself has just sent the request. The
+    /// step is added in two cases:
     ///
     /// - Sending the request has failed. The step then detaches the request from the connection.
     /// - The task waits for the reply and no other request is in flight. The step may then wait for
@@ -69,8 +69,11 @@ impl<T: Transport> Ops<T> {
     #[cfg(xprtrdma_upstream)]
     pub(super) unsafe fn add_step(_: &Xprt<T>, _: *mut bindings::rpc_rqst) {}
 
-    /// Returns true if two conditions hold: no other request is in flight, and the task can poll
-    /// for a while, because it is synchronous and its request does not time out soon.
+    /// Returns true if three conditions hold:
+    ///
+    /// - No other request is in flight.
+    /// - The task is synchronous.
+    /// - The request does not time out soon.
     ///
     /// # Safety
     ///
@@ -87,10 +90,11 @@ impl<T: Transport> Ops<T> {
         }
     }
 
-    /// The additional step of a task whose request failed while it was being sent. After
-    /// [`Pinned::fail`](crate::call::Pinned::fail) the RPC client has recorded the current
-    /// connection in the request. Without this step the RPC client would close the current
-    /// connection. This step records an earlier connection instead.
+    /// The additional step of a task whose request failed while it was being sent. The RPC client
+    /// closes the connection that is recorded in the request of such a task.
+    /// [`Pinned::fail`](crate::call::Pinned::fail) records an earlier connection, but then the RPC
+    /// client records the current connection. This step records an earlier connection again, so
+    /// that the current connection stays open.
     #[cfg(not(xprtrdma_upstream))]
     unsafe extern "C" fn leave(task: *mut bindings::rpc_task) {
         // SAFETY: The RPC client calls this function as the task's next step, and the task has a

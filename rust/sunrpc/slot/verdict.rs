@@ -2,11 +2,12 @@
 
 //! How a request ends with an error ([`Verdict`]).
 //!
-//! The RPC client has no function that ends a request with an error. If the request's task sleeps,
-//! the task takes the error from `tk_status`. If the task does not sleep yet, it overwrites
-//! `tk_status`. So the error is also recorded in a [`Verdict`], and the request gets the state that
-//! follows the loss of a connection. The task then encodes the request again, and the encoding
-//! returns the recorded error.
+//! The RPC client has no function that ends a request with an error. There are two cases:
+//!
+//! - If the request's task sleeps, the task takes the error from `tk_status`.
+//! - If the task does not sleep yet, it overwrites `tk_status`. So the error is also recorded in a
+//!   [`Verdict`], and the request gets the state that follows the loss of a connection. Because of
+//!   this state the task encodes the request again, and the encoding returns the recorded error.
 //!
 //! A kernel with patch 0006 (`Documentation/upstream`) has a function for both cases. With
 //! `XPRTRDMA_UPSTREAM=1` nothing is recorded.

@@ -632,8 +632,8 @@ mod suite {
             let shape = pinned.reply();
             ensure_eq!(shape.head_len(), answer.len() + 4 * words as usize);
             // The tail contains the padding and the bytes after the data. If no more memory were
-            // allocated for the longer head, the computed length of the tail would be negative,
-            // that is, almost 4 GiB.
+            // allocated for the longer head, the computed length of the tail would be negative.
+            // Read as an unsigned number, the length would be almost 4 GiB.
             ensure_at_least!(shape.tail_len(), 4);
             ensure_at_least!(PAGE_SIZE, shape.tail_len());
             ensure_eq!(

@@ -307,8 +307,8 @@ mod suite {
     }
 
     // covers: The handler that delivers a callback never drops the last reference to the transport.
-    // The drop would wait for the send lock, and the thread that closes the connection waits for
-    // the handler with this lock held.
+    // Such a drop could deadlock: it waits for the send lock. The thread that closes the connection
+    // holds the send lock while it waits for the handler.
     #[test]
     fn the_last_user_may_leave_amid_a_delivery() -> Test {
         calm();

@@ -254,7 +254,7 @@ impl Drop for Memory {
 ///
 /// # Invariants
 ///
-/// The client is valid until the drop, which waits until its calls have ended.
+/// The client is valid until it is dropped. The drop waits until the client's calls have ended.
 pub(super) struct Client(NonNull<bindings::rpc_clnt>);
 
 impl Client {

@@ -267,8 +267,8 @@ mod suite {
     #[test]
     fn an_only_piece_is_all_of_its_part() -> Test {
         let mut found = 0;
-        // `known` caches a page. Before the head of a message is looked up, the cache contains the
-        // page of the previous message's head.
+        // `known` caches the page of one address. All messages of this test share it. So when a
+        // message is read, the cache contains the page of an earlier message's head.
         let known = KnownPage::none();
         for shape in SHAPES {
             let message = Message::new(shape)?;

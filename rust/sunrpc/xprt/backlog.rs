@@ -74,10 +74,15 @@ impl<T: Transport> Xprt<T> {
 
     /// Assigns free slots to tasks on the backlog.
     ///
-    /// A task that finds the pool empty is put on the backlog. The task's thread then checks the
-    /// pool once more. A thread that frees a slot and finds the backlog empty puts the slot into
-    /// the pool. The thread then checks the backlog once more. So the later of the two threads sees
-    /// the change that the earlier thread has made, and no task waits while a slot is free.
+    /// Two threads may do the following at the same time:
+    ///
+    /// - A thread that finds the pool empty puts its task on the backlog. It then checks the pool
+    ///   once more.
+    /// - A thread that frees a slot and finds the backlog empty puts the slot into the pool. It
+    ///   then checks the backlog once more.
+    ///
+    /// The later of the two threads sees the change that the earlier thread has made. So no task
+    /// waits while a slot is free.
     ///
     /// ORDERING: The caller has pushed a slot to the pool or queued a task on the backlog, and then
     /// executed a full barrier. After the barrier, this function checks both the backlog and the
@@ -88,8 +93,8 @@ impl<T: Transport> Xprt<T> {
             let Some(slot) = self.pool().pop() else {
                 return;
             };
-            // SAFETY: The slot was free, and this thread has taken the slot. So this thread may
-            // pass the slot's request to another task.
+            // SAFETY: The slot was free, and this thread has taken it. So this thread may pass the
+            // slot's request to a waiting task.
             if !unsafe { bindings::xprt_wake_up_backlog(self.as_raw(), slot.rqst.get()) } {
                 // Another thread has just assigned a slot to the last task on the backlog, so
                 // `slot` goes back to the pool. Before this push, a new task may have found the

@@ -86,8 +86,8 @@ impl<T: Transport> ConnectLock<T> {
         unsafe { self.xprt.as_ref() }
     }
 
-    /// Returns whether the task that requested the connection gives up after a single failed
-    /// attempt (`RPC_TASK_SOFTCONN`). The first task of a mount has this property.
+    /// Returns whether the task that requested the connection has the flag `RPC_TASK_SOFTCONN`.
+    /// Such a task gives up after a single failed attempt. The first task of a mount has this flag.
     pub fn is_for_trial(&self) -> bool {
         self.for_trial
     }
@@ -98,9 +98,9 @@ impl<T: Transport> ConnectLock<T> {
         unsafe { SendLock::new(self.xprt.as_ref()) }
     }
 
-    /// Ends the attempt. If `result` is `Ok`, the transport is connected from now on. An error in
-    /// `result` is reported to the waiting tasks. The error must be one after which the RPC client
-    /// tries again (see [`Transport::connect`]).
+    /// Ends the attempt. If `result` is `Ok`, the transport is connected from now on. Otherwise the
+    /// waiting tasks receive the error. Only errors after which the RPC client tries again are
+    /// allowed (see [`Transport::connect`]).
     pub fn finish(self, result: Result) {
         self.end(result);
         core::mem::forget(self);
@@ -116,8 +116,9 @@ impl<T: Transport> ConnectLock<T> {
         // the unlock only the pending queue is accessed, and the tasks on this queue keep the
         // transport.
         unsafe {
-            // The cookie changes after a failure as well. Otherwise the waiting tasks might request
-            // that the connection with this cookie be closed, and so disturb the next attempt.
+            // The cookie changes after a failure as well. A waiting task may later request that the
+            // connection with the task's cookie be closed. If the cookie were unchanged, this
+            // request would disturb the next attempt.
             (*xprt).connect_cookie = (*xprt).connect_cookie.wrapping_add(1);
             if result.is_ok() {
                 (*xprt).stat.connect_count += 1;

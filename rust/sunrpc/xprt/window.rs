@@ -22,9 +22,9 @@ impl<T: Transport> Xprt<T> {
         // SAFETY: The transport's lock is held, which protects these fields.
         unsafe {
             (*xprt).cwnd = cwnd() as usize;
-            // The RPC client clears the flag `XPRT_CWND_WAIT` only when a request returns its
-            // credit. If nothing is in flight, no credit is returned, and the next sender would
-            // wait for ever.
+            // This code must clear the flag `XPRT_CWND_WAIT`: the RPC client clears it only when a
+            // request returns its credit. If nothing is in flight, no credit is returned, and the
+            // next sender would wait for ever.
             if (*xprt).cong < (*xprt).cwnd {
                 bindings::xprtrdma_xprt_clear_cwnd_wait(xprt);
             }
@@ -65,10 +65,10 @@ impl<T: Transport> Xprt<T> {
     /// Wakes the senders that wait because of [`Xprt::stop_senders`].
     pub fn wake_senders(&self) {
         compat::smp_mb();
-        // `xprt_write_space` holds the send lock for a moment. If a thread that destroys the
-        // transport starts to wait for the lock in that moment, sunrpc does not wake the thread
-        // when `xprt_write_space` releases the lock. (sunrpc assumes that a task holds the lock and
-        // a reference to the transport.) So this function wakes that thread.
+        // `xprt_write_space` holds the send lock for a moment. In that moment a thread that
+        // destroys the transport may begin to wait for the lock. sunrpc does not wake such a
+        // thread, because it assumes that a task holds the lock, and that the task has a reference
+        // to the transport. So this function wakes the thread.
         // SAFETY: The transport is valid.
         unsafe {
             bindings::xprt_write_space(self.as_raw());
@@ -80,7 +80,8 @@ impl<T: Transport> Xprt<T> {
     ///
     /// # Safety
     ///
-    /// The caller holds the transport's lock. `task` has a request of this transport with a credit.
+    /// The caller holds the transport's lock. The request of `task` belongs to this transport and
+    /// has a credit.
     #[inline]
     pub(crate) unsafe fn return_credit(&self, task: *mut bindings::rpc_task) {
         // In a kernel with patch 0003, `xprt_release_rqst_cong` itself checks whether a task may be
@@ -110,10 +111,10 @@ impl<T: Transport> Xprt<T> {
     #[inline]
     unsafe fn sender_may_wait(&self) -> bool {
         let xprt = self.as_raw();
-        // SAFETY: The code reads words of a valid transport, each with a single access. Other
-        // threads may write these words at the same time: a task may stop waiting, and other bits
-        // of the state may change. But only the holder of the transport's lock increases the queue
-        // length or sets the tested bit.
+        // SAFETY: The transport is valid, and each word is read with a single access. Other threads
+        // may write these words at the same time: a task may stop waiting, and other bits of the
+        // state may change. But only the holder of the transport's lock increases the queue length
+        // or sets the tested bit, and that holder is the caller.
         let (waiting, state) = unsafe {
             (
                 ptr::read_volatile(&raw const (*xprt).sending.qlen),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The `rpc_xprt_ops` of transports that send calls to a client on the client's own connection, and
+//! Transports that send calls to a client on the client's own connection: their `rpc_xprt_ops`, and
 //! the function that creates such a transport.
 
 use super::{
@@ -185,8 +185,8 @@ impl<S: Service> Ops<S> {
     unsafe extern "C" fn destroy(raw: *mut bindings::rpc_xprt) {
         // SAFETY: The transport is valid, and the count is read as an atomic variable.
         if !unsafe { bindings::xprtrdma_is_dying(raw) } {
-            // The RPC client found no memory for the transport's name, and destroys the transport
-            // while it still has references. So this code only drops the RPC client's reference.
+            // The transport still has references: the RPC client destroys it because there was no
+            // memory for the transport's name. So this code only drops the RPC client's reference.
             // The transport is freed when the last reference is dropped.
             // SAFETY: The caller holds the send lock and does nothing more with the transport.
             unsafe { bindings::svcrdma_unlock_reverse(raw) };

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Passes arbitrary bytes to the responder as a message from a client. Checks that the responder
-//! accesses only memory that the message offers, and that the responder admits exactly the Calls
-//! that a second implementation of the rules admits. If a Call is admitted, the reply is checked as
-//! well.
+//! Passes arbitrary bytes to the responder as a message from a client. Checks three things:
+//!
+//! - The responder accesses only memory that the message offers.
+//! - The responder admits exactly the Calls that a second implementation of the rules admits.
+//! - If a Call is admitted, the reply is correct.
 
 use super::source::Source;
 use std::collections::BTreeMap;
@@ -128,7 +129,7 @@ fn header_len(message: &[u8], version: Version) -> usize {
 }
 
 /// Returns whether RFC 8166 allows a Call with these chunk lists. `inline` is the number of bytes
-/// of the RPC message in the Send, if the message is in the Send.
+/// of the RPC message in the Send, or `None` if the RPC message is not in the Send.
 fn admissible(lists: &Lists<'_>, inline: Option<usize>, version: Version, terms: &Terms) -> bool {
     let mut chunks: BTreeMap<u32, u64> = BTreeMap::new();
     let results = lists.writes.clone().flatten();

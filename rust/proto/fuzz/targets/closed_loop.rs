@@ -3,9 +3,13 @@
 //! Connects the requester and the responder of this crate to each other. The simulated memory of
 //! the requester checks every access.
 //!
-//! The responder must serve every message that the requester plans. The bytes that are sent arrive
-//! unchanged, no memory outside the offered chunks is accessed, each Call gets one response, and no
-//! response grants more Calls than there are Receives.
+//! The target checks these requirements:
+//!
+//! * The responder serves every message that the requester plans.
+//! * All bytes arrive unchanged.
+//! * The responder accesses no memory outside the offered chunks.
+//! * Each Call gets one response.
+//! * No response grants more Calls than there are Receives.
 
 use super::source::Source;
 use std::collections::VecDeque;

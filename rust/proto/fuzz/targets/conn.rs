@@ -92,8 +92,8 @@ fn pass(source: &mut Source<'_>, conn: &Conn, now: Time) -> Time {
     }
 }
 
-/// Returns the event for which the present phase of the state machine waits, or any other event,
-/// for the current or an earlier epoch.
+/// Returns an event of the current epoch or of an earlier epoch. It is the event for which the
+/// state machine waits in its present phase, or any other event.
 fn event(source: &mut Source<'_>, conn: &Conn, now: Time) -> Event {
     let age = match source.below(8) {
         7 => u32::from(source.u8()),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fuzzes the function `judge` with replies to calls that offer arbitrary chunks. A correct reply
-//! must be accepted. If another reply is accepted, the accepted lengths must not exceed the offered
-//! chunks or the message.
+//! Fuzzes the function `judge` with replies to calls that offer arbitrary chunks. Every correct
+//! reply must be accepted. An incorrect reply may be accepted, too. Then the lengths in the result
+//! must not exceed those of the offered chunks and of the message.
 
 use super::source::Source;
 use xprtrdma_proto::{
@@ -192,8 +192,9 @@ pub fn run(data: &[u8]) {
     keys(&offered);
 }
 
-/// Returns what the header prediction says about a reply. Returns `None` if the reply to a call
-/// with these chunks cannot be predicted, or if the bytes differ from the prediction.
+/// Returns the lengths that the header prediction finds in a reply. Returns `None` in two cases:
+/// the reply to a call with these chunks cannot be predicted, or the bytes differ from the
+/// prediction.
 fn foreseen(bytes: &[u8], version: Version, offer: &Offer<'_>) -> Option<Accept> {
     let expected = match (offer.writes, offer.reply) {
         ([], None) => Expected::Inline,

@@ -87,8 +87,8 @@ pub fn reverse_call(data: &[u8]) {
     }
 }
 
-/// Classifies a message. If the message is ambiguous, `pending` decides between the classes.
-/// `pending` says whether a call with the message's xid waits for a reply.
+/// Classifies a message. `pending` says whether a call with the message's xid waits for a reply.
+/// The class of an ambiguous message depends on this.
 fn resolved(message: &[u8], version: Version, backchannel: bool, pending: bool) -> Inbound<'_> {
     match classify(message, version, backchannel) {
         Inbound::Ambiguous(ambiguous) => {

@@ -228,8 +228,9 @@ fn decoded(header: &CallHeader<'_>, bytes: &[u8]) {
     assert_eq!(reply.as_deref(), header.lists.reply);
 }
 
-/// Checks the number of regions that is computed for some pieces of memory. This number of regions
-/// can cover all bytes of the pieces, and the pieces have at least this number of pages.
+/// Checks the number of regions that is computed for some pieces of memory. The number must be
+/// large enough for all bytes of the pieces. It must not exceed the number of pages that contain
+/// the pieces.
 fn runs(source: &mut Source<'_>) {
     let limits = RegionLimits {
         pages: u32::from(source.u8()),

@@ -43,8 +43,8 @@ pub fn run(data: &[u8]) {
         assert!((1024..=MAX_SIZE).contains(&peer.send_size));
         assert_eq!(PrivateData::find(&peer.encode()), Some(peer));
     }
-    // An announced size does not exceed the size in `own`. But if the size in `own` is below 1024
-    // bytes, the announced size is 1024 bytes.
+    // An announced size does not exceed the size in `own`, with one exception: if the size in `own`
+    // is below 1024 bytes, 1024 bytes are announced.
     if let Some(bytes) = data.first_chunk::<8>() {
         let [a, b, c, d, e, f, g, h] = *bytes;
         let own = PrivateData {

@@ -336,8 +336,8 @@ impl World {
         } else {
             let others = self.rails.lost(seat, self.now);
             let is_dead = !self.views().iter().any(|v| v.rail == rail && is_live(v));
-            // If the connection was made before all rails failed, its loss does not change the
-            // state of its rail. So the rail may still be live.
+            // If all rails failed at a time when the connection already existed, its loss does not
+            // change the state of its rail. So the rail may still be live.
             assert!(is_dead || self.all_failed.is_some());
             others
         };
@@ -366,8 +366,8 @@ impl World {
         let after = self.standing(on);
         match before {
             Standing::Dead | Standing::Gone => assert_eq!(after, before),
-            // If the connection was made before all rails failed, its loss does not change the
-            // state of its rail. So the rail may still be trusted.
+            // If all rails failed at a time when the connection already existed, its loss does not
+            // change the state of its rail. So the rail may still be trusted.
             _ if kind == 0 && self.all_failed.is_some() => {}
             // If no other rail was trusted, the attempt had no short time limit. So an unanswered
             // attempt means that the rail is dead.
@@ -381,8 +381,8 @@ impl World {
         }
     }
 
-    /// Records after each step which rails are dead or doubted. A rail that is not in the list is
-    /// recorded as bad too, because its failure might not be detected.
+    /// Records after each step which rails are bad: dead, doubted, or not in the list. The failure
+    /// of a rail that is not in the list might not be detected.
     fn note_bad(&mut self) {
         let (now, views) = (self.now, self.views());
         let is_good = |v: &&View| matches!(v.standing, Standing::Live | Standing::Returning);
@@ -437,9 +437,9 @@ impl World {
             Standing::Live => {
                 let died = self.died.get(&to.rail.local);
                 let rested = died.is_none_or(|died| now.since(*died) >= MINUTE);
-                // A connection leaves a live rail only for a rail that has not died within the last
-                // minute. There is one exception: if the new rail failed together with all other
-                // rails, no rail was at fault, and the connection may move without delay.
+                // A connection must not move from a live rail to a rail that died within the last
+                // minute. It may do so only if the new rail failed together with all other rails,
+                // because then no rail was at fault.
                 let begun = self.bad.get(&to.rail.local).map(|(since, _)| *since);
                 assert!(rested || begun.is_some_and(|begun| self.all_failed >= Some(begun)));
             }

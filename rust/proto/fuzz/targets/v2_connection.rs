@@ -597,8 +597,8 @@ impl Side {
         }
         assert!((1..=self.slots).contains(&link.credits.granted()));
         assert!(link.under_way <= MAX_REFUSALS);
-        // If too many messages were dropped, the connection ends, unless the last message made a
-        // call fail because of the call's bad replies.
+        // If too many messages were dropped, the connection ends. There is one exception: the last
+        // message was one bad reply too many for its call, so only the call failed.
         let one_too_many = effects.dropped && link.dropped >= DEFAULT_DISCARD_LIMIT;
         assert!(!one_too_many || effects.lost.is_some() || effects.given_up);
         let left: Vec<u32> = link.calls.iter().map(|call| call.xid).collect();

@@ -25,8 +25,8 @@ use crate::time::{
 };
 use core::net::IpAddr;
 
-/// After all rails have failed, a rail counts as recovered together with the first recovered rail
-/// if less than this time lies between the two recoveries.
+/// After all rails have failed, one rail recovers first. A rail that recovers less than this time
+/// later counts as recovered together with the first rail.
 const LATE: Millis = Millis::from_secs(30);
 
 impl Rails {
@@ -39,9 +39,9 @@ impl Rails {
     }
 
     /// Records that the connection was lost because the peer was silent. Usually the rail is then
-    /// dead. The state of the rail does not change if the connection was made before all rails
-    /// failed, because the connection may have failed together with them. Returns whether another
-    /// rail is live.
+    /// dead. There is one exception: if the connection was made before all rails failed, it may
+    /// have failed together with the rails. In this case the state of the rail does not change.
+    /// Returns whether another rail is live.
     pub fn lost(&mut self, seat: &Seat, now: Time) -> bool {
         if !self.is_left_over(seat, now) {
             self.died(seat.on, now);

@@ -17,14 +17,14 @@ use crate::time::{
     Time, //
 };
 
-/// Interval between two moves. The interval is shorter, down to `LEAST_PAUSE`, if all moves that
-/// are due would take longer than `ALL_MOVES`.
+/// `PAUSE` is the usual interval between two moves. If the moves that are due would take longer
+/// than `ALL_MOVES` in total, the interval is shorter, but at least `LEAST_PAUSE`.
 const PAUSE: Millis = Millis::new(250);
 const LEAST_PAUSE: Millis = Millis::new(50);
 const ALL_MOVES: Millis = Millis::from_secs(10);
 
-/// If no idle connection has moved for this long, busy connections may move. The time suffices to
-/// ask every connection whether it is idle.
+/// Idle connections move first. A busy connection may move only if no idle connection has moved for
+/// this long. This is enough time to ask every connection whether it is idle.
 const IDLE_FIRST: Millis = Millis::from_secs(3);
 
 /// A busy connection moves only after its calls have completed. If the calls take too long, the
@@ -34,11 +34,13 @@ const STAY: Millis = Millis::from_secs(30);
 const LONGEST_STAY: Millis = Millis::from_secs(600);
 
 impl Rails {
-    /// Returns whether this connection must move to another rail, and whether it moves immediately
-    /// or only when no call is in flight. `busy` says that calls are in flight on the connection.
-    /// `heard` is the time of the last message from the server. A connection that must move is
-    /// counted as a user of its new rail from now on. The next connection attempt uses that rail,
-    /// unless [`Rails::stay`] is called before the attempt.
+    /// Returns how this connection must move to another rail, or `None` if it stays on its rail.
+    ///
+    /// - `busy` says that calls are in flight on the connection.
+    /// - `heard` is the time of the last message from the server.
+    ///
+    /// A connection that must move is counted as a user of its new rail from now on. The next
+    /// connection attempt uses that rail, unless [`Rails::stay`] is called before the attempt.
     pub fn moves(&mut self, seat: &mut Seat, busy: bool, heard: Time, now: Time) -> Option<Move> {
         if self.get(seat.on)?.health.is_belied(heard) {
             self.worked(seat.on, now);
@@ -92,10 +94,10 @@ impl Rails {
         Some(if fled { Move::Flee } else { Move::Shift })
     }
 
-    /// Records that the connection does not move, because its calls take too long. While the
-    /// connection waited for these calls to complete, it sent no new calls. To avoid more such
-    /// waits, [`Rails::moves`] does not ask the connection to move for some time. This time grows
-    /// with each call of this function.
+    /// Records that the connection does not move, because its calls take too long. The connection
+    /// has sent no new calls while it waited for these calls. Such waits should be rare. So
+    /// [`Rails::moves`] does not ask the connection to move for some time, which grows with each
+    /// call of this function.
     pub fn stay(&mut self, seat: &mut Seat, now: Time) {
         // `STAY` shifted by ten bits already exceeds `LONGEST_STAY`, so no larger shift is needed.
         let factor = 1u64.wrapping_shl(seat.stayed.min(10));
@@ -120,9 +122,10 @@ impl Rails {
         self.count(to);
     }
 
-    /// Returns the minimum number of moves that balance the rails. After these moves the numbers of
-    /// connections on the settled rails differ by at most one, and rails that left the tables have
-    /// no connections.
+    /// Returns the minimum number of moves after which the rails are balanced:
+    ///
+    /// - Any two settled rails have the same number of connections, or differ by one.
+    /// - Rails that left the tables have no connections.
     fn excess(&self, now: Time) -> u32 {
         let settled = |entry: &&Entry| entry.listed && entry.health.is_settled(now);
         let targets = || self.entries.iter().flatten().filter(settled);

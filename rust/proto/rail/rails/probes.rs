@@ -2,12 +2,14 @@
 
 //! Probes of dead or doubted rails, and the suspicion of rails on which a connection is silent.
 //!
-//! On iWARP the completion of a Send does not show that the peer received the message. There,
-//! silence on a busy connection is the only sign of a rail that passes no messages. But a slow
-//! server is silent as well, so all rails are then probed. A rail that does not answer its probe is
-//! dead if a later probe of another rail is answered. The server accepts connections in the order
-//! of their arrival, so a slow server would have answered the earlier probe first. A rail that has
-//! answered is probed again for this comparison.
+//! On iWARP the completion of a Send does not show that the peer received the message. So silence
+//! on a busy connection is the only sign of a rail that passes no messages. But a slow server is
+//! silent as well. To find out the reason of the silence, all rails are probed:
+//!
+//! - If a probe of one rail is not answered, but a later probe of another rail is answered, the
+//!   first rail is dead. A slow server would have answered the earlier probe first, because it
+//!   accepts connections in the order of their arrival.
+//! - A rail that has answered is probed again, so that there is a later probe for this comparison.
 //!
 //! The duration of a probe is measured with the clock, because a probe may be reported late: siw
 //! waits for its TCP connection, and rdma_cm waits until the adapter gives up.
@@ -32,8 +34,8 @@ use crate::time::{
     Time, //
 };
 
-/// Rails are suspected only if a connection was busy and received nothing for at least this time,
-/// because a call that was just sent has no reply yet.
+/// Minimum time for which a connection must be busy and receive nothing before rails are suspected.
+/// A shorter silence is normal, because a call that was just sent has no reply yet.
 const WAITS: Millis = Millis::new(750);
 
 /// How long the probe of a suspected rail may take.
@@ -42,10 +44,11 @@ const ANSWER: Millis = Millis::new(3500);
 /// A suspicion that is undecided for this long is dropped, because the server is probably too busy.
 const DROP: Millis = Millis::from_secs(8);
 
-/// `AGAIN` is the minimum time between two probes of a live rail. `MOST` is the maximum number of
-/// simultaneous probes of a suspected rail. Two probes are needed, because a probe that began
-/// before the suspicion may never end.
+/// Minimum time between two probes of a live rail.
 const AGAIN: Millis = Millis::new(250);
+
+/// Maximum number of simultaneous probes of a suspected rail. One probe is not enough: if it began
+/// before the suspicion, it may never end.
 const MOST: u32 = 2;
 
 /// Minimum time between two suspicions. `PAUSE` applies if the connection has received a message
@@ -57,10 +60,13 @@ const LONG_PAUSE: Millis = Millis::from_secs(10);
 const SOON: Millis = Millis::new(250);
 
 impl Rails {
-    /// Checks whether a busy connection is silent. The driver calls this for connections whose Send
-    /// completions do not show that the peer received the message. `busy` says whether calls are in
-    /// flight. `heard` is the time of the last received message. Returns the time until the next
-    /// check, if another check is needed.
+    /// Checks whether a busy connection is silent. If it is silent for too long, suspects all
+    /// rails. Returns the time until the next check, if another check is needed. The driver calls
+    /// this only for connections whose Send completions do not show that the peer received the
+    /// message.
+    ///
+    /// - `busy` says whether calls are in flight.
+    /// - `heard` is the time of the last received message.
     pub fn watch(&mut self, seat: &mut Seat, busy: bool, heard: Time, now: Time) -> Option<Millis> {
         let waits = seat.waits.filter(|since| busy && heard <= *since);
         seat.waits = waits.or(busy.then_some(now));
@@ -98,9 +104,12 @@ impl Rails {
         self.answered.is_some_and(|later| later > begun)
     }
 
-    /// Returns true if three conditions hold: the rail is suspected, Sends on the rail may complete
-    /// before the peer has received them, and a probe of the rail is unanswered although the server
-    /// has answered a probe that began later.
+    /// Returns true if all of these conditions hold:
+    ///
+    /// - The rail is suspected.
+    /// - A Send on the rail may complete before the peer has received the message.
+    /// - A probe of the rail is unanswered, although the server has answered a probe that began
+    ///   later.
     fn is_silent(&self, entry: &Entry) -> bool {
         let unanswered = entry.probes.unanswered;
         let passed_over = unanswered.is_some_and(|begun| self.was_passed_over(begun));
@@ -135,17 +144,18 @@ impl Rails {
         unanswered.any(|begun| !self.was_passed_over(begun))
     }
 
-    /// Returns a rail that is to be probed now: a dead, doubted or suspected rail, or a rail that
-    /// answered while other rails are suspected.
+    /// Returns a rail that is to be probed now, or `None`. Dead, doubted and suspected rails are
+    /// probed. While a suspected rail does not answer, the rails that have answered are probed
+    /// again, because their later answers are needed for the comparison.
     pub fn probe(&mut self, now: Time) -> Option<(Probe, Rail)> {
         self.judge(now);
         let compares = self.wants_comparison();
         let stuck = |last: Time| self.suspected.is_some_and(|since| last < since);
         let is_due = |(_, entry): &(u8, &Entry)| {
             let (health, probes) = (&entry.health, &entry.probes);
-            // A dead rail with connections needs no probe: their connection attempts show whether
-            // the rail works. A live rail with connections may need a probe, because the
-            // connections may be idle.
+            // If connections are assigned to a dead rail, it needs no probe, because their attempts
+            // to connect show whether the rail works. A live rail may need a probe even if it has
+            // connections, because they may be idle.
             let attempted = entry.load != 0 && !health.is_live();
             let rested = probes.last.is_none_or(|last| now.since(last) >= AGAIN);
             let is_free = match probes.under_way {
@@ -201,9 +211,10 @@ impl Rails {
         };
         // A failed probe alone does not prove that a rail is dead: the failure may be reported
         // late, or a message may have arrived after the probe was sent. So the rail is considered
-        // dead only if it was also doubted, or if the server has answered a later probe
-        // (`is_silent`). Until the server answers a later probe, a rail that is only suspected is
-        // probed again.
+        // dead only in two cases:
+        // - The rail was also doubted.
+        // - The rail is suspected, and the server has answered a later probe (`is_silent`). Until
+        //   the server answers a later probe, the suspected rail is probed again.
         if entry.health.is_doubted() || self.is_silent(entry) {
             self.died(probe.on, now);
         } else if now.since(probe.begun) >= ANSWER {

@@ -227,8 +227,8 @@ pub fn reply_of(bytes: &[u8], version: Version) -> Reply<'_> {
     }
 }
 
-/// The final outcome of a received message: after its classification, and for a Reply after the
-/// comparison with its call.
+/// The final outcome of a received message. Each message is classified. A Reply is then also
+/// compared with its call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     Judged(Verdict),

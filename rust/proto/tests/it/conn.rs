@@ -207,9 +207,9 @@ fn only_errors_that_are_retried_reach_a_mounted_client() {
     }
 }
 
-// If an answer to address resolution arrives immediately, the connection manager may miss it. In
-// that case the answer is reported only when the time limit of the request ends. So each request
-// has a short time limit, and the request is repeated until the time limit of the attempt ends.
+// The connection manager may miss an answer to address resolution that arrives immediately. It then
+// reports the answer only when the time limit of the request ends. So each request has a short time
+// limit, and the request is repeated until the time limit of the attempt ends.
 #[test]
 fn the_address_is_asked_for_again() {
     let silent = CmEvent::AddrError(AddrFault::TimedOut);
@@ -278,8 +278,8 @@ fn every_wait_of_an_attempt_is_bounded() {
     }
 }
 
-// A first mount gives up after a short time. A transport that was connected before, or a caller
-// that never gives up, waits for the whole attempt.
+// If a connection request is not answered, a first mount gives up after a short time. The attempt
+// takes its whole time if the transport was connected before, or if the caller never gives up.
 #[test]
 fn a_silent_server_ends_a_first_mount_soon_and_nothing_else() {
     for (trial, connected) in [(true, false), (true, true), (false, false), (false, true)] {
@@ -650,7 +650,7 @@ fn the_version_is_settled_before_the_connection_is_used() {
 type End = fn(&mut Rig) -> Vec<Action>;
 
 // A peer that is silent, closes the connection, or answers with an error other than ERR_VERS may be
-// unable to handle version 2. The attempt that sent the probe continues with version 1: a
+// unable to handle version 2. So the attempt that sent the probe continues with version 1. A
 // preference for version 2 must not make a mount fail.
 #[test]
 fn an_attempt_whose_probe_is_not_answered_goes_on_with_version_1() {

@@ -117,8 +117,8 @@ fn timers_that_run_for_moments_count_once_a_second() {
     }
 }
 
-// The RPC timers of several calls count as one timer if they fire soon after each other: within a
-// time that is shorter than the duration of one timer.
+// The RPC timers of several calls count as one timer if they fire within a period that is shorter
+// than the duration of one timer.
 #[test]
 fn timers_of_calls_side_by_side_count_once() {
     let mut rig = useful(Config::default());
@@ -137,8 +137,8 @@ fn timers_of_calls_side_by_side_count_once() {
     assert!(rig.now.since(heard) >= Millis::from_secs(180));
 }
 
-// The client never ends the connection to a slow server if a message arrives before the third RPC
-// timer in a row fires.
+// The server is slow, but a message arrives before a third RPC timer in a row fires. The client
+// never ends the connection to such a server.
 #[test]
 fn any_message_lets_the_count_begin_anew() {
     let mut rig = useful(Config::default());
@@ -296,8 +296,8 @@ fn without_keepalive_an_unreachable_peer_keeps_its_connection() {
     assert_eq!(rig.conn.phase(), Phase::Up);
 }
 
-// If a neighbour entry changes while a mount makes its first connection, the client ends the
-// attempt and begins another attempt. One time limit applies to all these attempts together.
+// While a mount makes its first connection, a neighbour entry changes. The client then ends the
+// attempt and begins another one. All attempts together have one time limit.
 #[test]
 fn an_attempt_that_finds_the_peer_unreachable_begins_anew() {
     for stage in Rig::STAGES {

@@ -303,8 +303,9 @@ fn events_of_another_epoch_change_nothing() {
 #[test]
 fn two_losses_after_a_large_send_make_the_next_connection_small() {
     let fatal = Cause::Completion(WcStatus::RemoteInvalidRequest);
-    // Columns: the causes of two losses, the time from a large Send to each loss, whether the peer
-    // received a large Send between the losses, and the expected limit.
+    // The columns: the causes of two losses; the time in milliseconds from the large Send to the
+    // loss, on each connection; whether the peer received the large Send; the expected limit for
+    // the next connection.
     for (causes, wait, taken, expected) in [
         ([fatal, fatal], 100, false, Some(1024)),
         (
@@ -708,9 +709,9 @@ fn a_driver_that_takes_no_actions_loses_none() {
     assert_eq!(rig.drain().len(), 1);
 }
 
-// Observability: reports that arrive later are added to the record of a lost connection. For
-// example, a flushed work request means that another work request failed earlier. The report of
-// that failure may arrive after the connection was recorded as lost.
+// Observability: a report may arrive after its connection was recorded as lost. The report is then
+// added to the record. For example, a flushed work request means that another work request failed
+// earlier, but the report of that failure may arrive later.
 #[test]
 fn what_is_told_about_the_end_is_remembered_with_it() {
     let mut rig = endless();

@@ -124,9 +124,9 @@ impl PostQueue for World {
     }
 }
 
-// No announcement of free space is lost, whichever step of a thread is interrupted by another
-// thread. After the scripted steps only completions happen. So if an announcement were lost, no
-// later post would announce the space again.
+// No announcement of free space is lost, whichever step of a thread another thread interrupts.
+// After the scripted steps nothing new is posted, and only completions happen. So after a lost
+// announcement, the deferred items would never be posted.
 #[test]
 fn whatever_waits_is_posted() {
     let mut deferred = 0;

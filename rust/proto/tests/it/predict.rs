@@ -229,8 +229,8 @@ fn what_the_server_asks_in_version_2_names_no_call_of_ours() {
         let error = words(&[XID, 2, 7, 4, number, 0, 0, 0]);
         assert_eq!(call_xid(&error, Version::V2), Some(Xid(XID)));
     }
-    // If a message is checked by all rules, and not compared with the prediction, a message with
-    // another xid never answers the call, not even as a bad reply.
+    // If `call_xid` returns `None` for a message, the full rules must not take the message for an
+    // answer to a call, not even for a bad reply.
     for at in 0..10 {
         for other in [0, 1, 2, 3, 4, 5, 6, u32::MAX] {
             let mut changed = front(Version::V2, 0, CALL);

@@ -140,9 +140,10 @@ fn ended(cause: Cause) -> Disconnect {
     }
 }
 
-// Rails: if no packets reach the peer, the peer may give up the connection first. To this host it
-// looks as if the peer closed the connection. But if a probe was sent earlier and was not answered
-// in time, the rail is blamed, because over a working rail the peer's adapter would have answered.
+// Rails: if no packets reach the peer, the peer may give up the connection before this host does.
+// This host then sees only that the peer closed the connection. But the rail is blamed if a probe
+// was sent earlier and was not answered in time. Over a working rail the peer's adapter would have
+// answered the probe.
 #[test]
 fn a_rail_is_blamed_when_a_probe_stayed_unanswered() {
     for (waited, answered, blamed) in [

@@ -62,8 +62,8 @@ struct World {
     /// Whether the rail with this number works.
     works: [bool; 2],
     /// Interval between the server's replies, in milliseconds; `None` if the server does not reply.
-    /// The field `accepts` says whether the server accepts connections.
     replies: Option<u64>,
+    /// Whether the server accepts connections.
     accepts: bool,
     accepts_since: u64,
     /// Time that the server needs to accept one connection. The server accepts connections one

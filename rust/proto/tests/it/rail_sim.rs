@@ -743,9 +743,9 @@ fn a_doubt_ends_when_something_is_heard_or_probed() {
     }
 }
 
-// Rails: a connection attempt gets an additional time limit only if more than one rail was ever
-// listed. A rail that is not listed now may return, because a rail is not listed while its port is
-// down.
+// Rails: the policy limits the duration of a connection attempt only if several rails are known.
+// Rails that are not listed now count as well: a rail is not listed while its port is down, but it
+// may return.
 #[test]
 fn a_rail_that_is_not_listed_may_be_back() {
     for known in [1, 2] {

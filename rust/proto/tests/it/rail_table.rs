@@ -142,8 +142,8 @@ fn a_group_tells_the_other_addresses_of_a_server() {
     assert_eq!(Servers::parse(" ,\n").unwrap(), Servers::NONE);
 }
 
-// Rails: a wrong group of server addresses is refused. If a group contained an address of another
-// server, the client would send data to that server.
+// Rails: an invalid group of server addresses is refused. The client may send data to each address
+// of a group, so a wrong address could lead the data to another server.
 #[test]
 fn a_wrong_group_is_refused_with_a_sentence() {
     for (text, told) in [
@@ -204,8 +204,8 @@ fn a_device_has_a_name_of_1_to_63_bytes() {
     }
 }
 
-// Rails: the log names an entry that matches no address or device of this host, and a server
-// address to which no rail leads.
+// Rails: the log names two kinds of mistakes in the tables: an entry that matches no address or
+// device of this host, and a server address to which no rail leads.
 #[test]
 fn what_names_nothing_is_told() {
     let ends = [

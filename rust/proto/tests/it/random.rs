@@ -235,8 +235,8 @@ fn judged_slowly(reply: &xprtrdma_proto::inbound::Reply<'_>, offer: &Offer<'_>) 
     })
 }
 
-/// Returns the segments with the lengths that they have after `bytes` bytes were written, starting
-/// with the first segment.
+/// Returns the segments after `bytes` bytes were written to them, beginning with the first segment.
+/// The length of each segment is then the number of bytes that were written to it.
 fn filled(offered: &[Segment], bytes: u64) -> Vec<Segment> {
     let mut left = bytes;
     let fill = |segment: &Segment| {

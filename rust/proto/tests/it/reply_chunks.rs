@@ -173,8 +173,8 @@ fn lists_that_end_early_are_refused() {
                 bad_chunk(&message, version, &offer);
             }
         }
-        // If the lists have no end, the reported error is that the lists cannot be decoded. The
-        // error is not that the RPC message after the lists is missing.
+        // If the message ends within the lists, the RPC message is missing as well. The reported
+        // error must be that the lists cannot be decoded.
         let short = Message::reply(version).chunks(&writes, Some(&returned(&offered, &[0, 0])));
         for words in 3..short.body.len() {
             let message = short.clone().body(&short.body[..words]);

@@ -102,8 +102,9 @@ fn what_every_server_must_take_is_taken() {
 #[test]
 fn the_header_of_the_reply_fits_before_the_call_is_processed() {
     let (writes, reply) = (parts(5), parts(3));
-    // The header has the fixed words, the ends of the Read list and the Write list, and two chunks.
-    // The Reply chunk has no separate end.
+    // The header without chunks has 28 bytes. Each chunk adds 8 bytes, and 16 bytes for each
+    // segment. The Reply chunk adds 4 bytes less, because its first word replaces a word of those
+    // 28 bytes.
     let header = 28 + (8 + 5 * 16) + (8 + 3 * 16) - 4;
     for (reply, least) in [
         (Some(&reply[..]), header),

@@ -554,13 +554,13 @@ fn an_address_with_many_connections_leaves_pages_for_others() {
         })
     };
     assert_eq!(calls(0, 128), 2048);
-    // The connections of another client address get more pages only if together they then hold no
-    // more pages than remain free.
+    // The connections of each further client address get more pages only if together they then hold
+    // no more pages than remain free.
     assert_eq!(calls(0, 128), 1024);
     assert_eq!(calls(0, 128), 512);
     assert_eq!(budget.free(), 512);
-    // The first Call from an address may need more pages than the limit for the address, and even
-    // more pages than are free.
+    // The first Call from an address is admitted even if it needs more pages than the limit for the
+    // address, or more pages than are free.
     assert!(budget.leaves(0, 10, 64) && budget.leaves(0, 10, 513));
     assert!(budget.leaves(1, 65, 64) && !budget.leaves(1, 64, 64));
     assert!(budget.leaves(1, 4096, 255) && !budget.leaves(1, 4096, 256));

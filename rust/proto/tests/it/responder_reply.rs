@@ -347,8 +347,8 @@ fn both_kinds_of_chunk_are_used_when_both_are_needed() {
     let call = ready(&bytes);
     let marks = [span(2000, 99)];
     let filled = [written(&chunk, &[99]), written(&reply, &[3000, 4000])];
-    // A hundred bytes of the reply do not go to the Reply chunk: 99 bytes of data, which go to the
-    // Write chunk, and one pad byte.
+    // The Reply chunk has space for 7000 bytes. Besides, 99 bytes of the reply go to the Write
+    // chunk, and one pad byte is not transferred. So the longest reply has 7100 bytes.
     let refused = call.reply(&marks, 7104, &TERMS).map(|_| ());
     assert_eq!(refused.unwrap_err().fault, Fault::ReplyRoom);
     let found = call.reply(&marks, 7100, &TERMS).unwrap();
@@ -442,9 +442,8 @@ fn a_mark_at_the_length_of_an_item_is_moved_to_its_data() {
     };
     assert_eq!(data_of(span(44, 8), word), span(44, 8));
     assert_eq!(data_of(span(40, 8), word), span(44, 8));
-    // In each case below, the driver has marked the range as the place of a result. The range
-    // becomes empty if no item of the reply begins there, or if the item's length differs from the
-    // length of the range.
+    // In each case below, the driver has marked the range as the place of a result. But no item
+    // with the length of the range begins there, so the range becomes empty.
     assert_eq!(data_of(span(44, 7), word), span(44, 0));
     assert_eq!(data_of(span(52, 9), word), span(52, 0));
     assert_eq!(data_of(span(0, 4), word), span(0, 0));

@@ -178,8 +178,8 @@ fn rich() -> Message {
 fn a_discriminator_is_zero_or_one() {
     let call = rich();
     assert_eq!(fault(&call.bytes(), &TERMS), None);
-    // The positions, in words, are those of two Read list entries of six words, the end of the Read
-    // list, two Write chunks of ten words, the end of the Write list, and the Reply chunk.
+    // Positions, in words, of two Read list entries (six words each), the end of the Read list, two
+    // Write chunks (ten words each), the end of the Write list, and the Reply chunk.
     let places = [0, 6, 12, 13, 23, 33, 34];
     for place in places {
         assert!(call.body[place] < 2);

@@ -46,8 +46,8 @@ fn at(offset: u64, length: u32) -> Segment {
     }
 }
 
-/// Performs the steps of a driver, and returns the assembled message. The test fails if some byte
-/// of the message is written by no step.
+/// Performs the steps of a driver, and returns the assembled message. The test fails unless exactly
+/// one step writes each byte of the message.
 fn assembled(call: &Call<'_, Admitted>) -> Vec<u8> {
     let mut area: Vec<Option<u8>> = vec![None; call.landing() as usize];
     let mut place = |to: u32, bytes: &mut dyn Iterator<Item = u8>| {

@@ -194,8 +194,9 @@ fn each_call_is_answered_in_its_own_version() {
         expected.extend(words(&body));
         assert_eq!(answer[..len], expected);
         assert_eq!(len, front + 8 + 16 - 4 + 8 + 16);
-        // If the reply does not fit, the error message has the version of the Call. `Call::refuse`
-        // makes this message, and also the message for a Call that broke several connections.
+        // If the reply does not fit, `Call::refuse` makes an error message with the version of the
+        // Call. The same function makes the error message for a Call that broke several
+        // connections.
         let refusal = ready.reply(&[], 1 << 20, &TERMS).unwrap_err();
         assert_eq!(refusal.version, version);
     }

@@ -488,8 +488,9 @@ fn time_in_which_the_host_stood_still_does_not_count() {
         };
         assert_eq!(then[0], first);
     }
-    // The host was suspended or stalled. The client's silence is counted from the client's first
-    // message after that time. If the clock goes back, no connection ends.
+    // The host was suspended or stalled until 9000 s. The client's silence is counted from the
+    // client's first message after that time. Then the clock goes back: the connection does not end
+    // because of this.
     let mut life = Life::accepting(PATIENCE, false, at(0));
     life.established(at(9_000));
     assert_eq!(life.tick(at(9_001)), Act::Nothing);

@@ -39,10 +39,10 @@ fn queues_are_as_large_as_the_calls_need_and_the_device_allows() {
         ((32_768, 4_194_303), 128, (128, 544, 144, 18)),
         ((32_768, 4_194_303), 4, (4, 172, 20, 2)),
         ((32_768, 4_194_303), 4096, (4096, 12_448, 4112, 32)),
-        // In the next three rows the device limits the sizes. In the first two rows the limit is
-        // the length of its queues. In the third row it is the length of its completion queues.
+        // The length of the device's queues limits the sizes in two rows.
         ((256, 4_194_303), 128, (128, 255, 144, 18)),
         ((128, 4_194_303), 128, (93, 127, 109, 18)),
+        // The length of the device's completion queues limits the sizes in one row.
         ((32_768, 256), 128, (93, 127, 109, 18)),
         // The next devices have very small queues. The result still allows one call, although such
         // a device may refuse to create the queue pair.
@@ -151,9 +151,9 @@ fn regions_hold_as_much_whatever_the_size_of_a_page() {
     for (units, page_size, pages) in table {
         assert_eq!(pages_of(units, page_size), pages, "{units} on {page_size}");
     }
-    // With the default value of the module parameter (257), one region holds the data of the
-    // largest request. With a smaller value of at least 17, the data fit into one chunk of several
-    // regions.
+    // With the default value of the module parameter `region_pages` (257), one region holds the
+    // data of the largest request. With a smaller value of at least 17, the data fit into one chunk
+    // of several regions.
     for page_size in [4096, 16_384, 65_536] {
         let found = sizes((32_768, 65_536), 128, 4096);
         assert_eq!(found.regions(pages_of(257, page_size), page_size), 256);

@@ -3,8 +3,10 @@
 //! Tests with a hostile peer, on fake devices. These devices have the limits of real adapters, and
 //! execute work requests late, early and twice.
 //!
-//! The fake device counts two kinds of breach: memory is unmapped while a key gives access to it,
-//! or the device executes a registration of memory that was unmapped before.
+//! The fake device counts two kinds of breach:
+//!
+//! * Memory is unmapped while a key gives access to it.
+//! * The device executes a registration of memory that was unmapped before.
 //!
 //! The tests show which work requests this crate posts and which reports this crate trusts. They do
 //! not test the client, which chooses xids and repeats calls, because that needs a server. They do
@@ -79,8 +81,8 @@ fn post_late(pair: &Pair, mut region: ExposedMr<Lent>) -> Test<Window> {
     Ok(window)
 }
 
-/// Makes the device execute the posted work requests. Checks that the key is then valid and that no
-/// region has become idle.
+/// Makes the device execute the posted work requests. Checks that the peer can then write to the
+/// memory of `window`, and that no region has become idle.
 fn is_lent(pair: &Pair, window: &Window) -> Test {
     pair.peer().complete(9, SUCCESS);
     ensure_eq!(breaches(), 0);
@@ -277,9 +279,9 @@ mod suite {
         Ok(())
     }
 
-    // The fake device executes the registration a second time, which this crate expects only of
-    // rxe. So this crate takes no precautions, and the second execution makes the key valid again
-    // after the memory was returned. The fake device counts this as a breach.
+    // The fake device executes the registration a second time. This crate expects this only of rxe,
+    // so it takes no precautions. The second execution makes the key valid again after the memory
+    // was returned. The fake device counts this as a breach.
     #[test]
     fn another_device_that_does_so_finds_a_breach() -> Test {
         let back = executes_again(&on(&NARROW, &CONFIG)?)?;

@@ -142,9 +142,9 @@ mod suite {
         Err(ETIMEDOUT.into())
     }
 
-    /// Registers a page for the peer. If `later` is true, the doorbell is delayed. The peer guesses
-    /// the key before the registration is posted, or before the device executes the registration.
-    /// Returns the region's key and offset.
+    /// Registers a page for the peer. The peer sends a message with the guessed key before the
+    /// device executes the registration. If `later` is true, the doorbell is delayed, so the
+    /// message is sent even before the registration is posted. Returns the region's key and offset.
     fn guessed(pair: &Pair, later: bool) -> Test<Window> {
         let peer = pair.peer();
         // The handler of the first message is slow. So the message with the guessed key waits until

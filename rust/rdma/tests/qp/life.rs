@@ -154,9 +154,9 @@ mod suite {
                 Ok(())
             },
         )?;
-        // Each of these allocations failed in one of the runs: both queues of the device, its
-        // completion queue, the ring, the buffers, the lists and the object of the queue pair.
-        // Other allocations may have failed, too.
+        // In each run a different allocation fails. Among these allocations are the device's two
+        // queues, its completion queue, the ring, the buffers, the lists and the object of the
+        // queue pair. There may be more.
         ensure_at_least!(errors, 7 + RECVS as usize);
         Ok(())
     }
@@ -344,8 +344,9 @@ mod suite {
         for death in [Death::NoModify, Death::NoPost] {
             let pair = Pair::connected()?;
             pair.be_slow_with_a_message()?;
-            // Dropping the last reference to the queue pair would wait for the completion queue.
-            // The test keeps a reference, `handle`. So dropping the owner must itself wait.
+            // Usually the drop of the last reference to the queue pair waits for the completion
+            // queue. Here the test keeps a reference, `handle`. So the drop of the owner must wait
+            // instead.
             let handle = pair.owner.handle();
             death.comes();
             drop(pair.owner);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests of registrations that the device executes a second time, so that an old key becomes valid
-//! again. At each access with a key the device checks the region's address and length.
+//! again. After each use of a region, the driver makes the region cover no bytes. The device checks
+//! the region's address and length at each access, so the old key then gives no access.
 
 use super::*;
 use crate::tests::fake::breaches;
@@ -93,8 +94,9 @@ mod suite {
         Ok(())
     }
 
-    // The region already covers the memory of the next call. The peer does not know the address of
-    // that memory before the Send of the next call.
+    // The old key may be valid again, and the region already covers the memory of the next call.
+    // But the peer learns the address of that memory only from the Send of the next call. So the
+    // old key gives the peer no access.
     #[test]
     fn a_key_of_before_does_not_know_the_next_address() -> Test {
         for before in [false, true] {
@@ -111,8 +113,9 @@ mod suite {
         Ok(())
     }
 
-    // A region whose old registration may be executed again is not mapped with other access rights.
-    // Otherwise the old key would allow the peer this access to the memory of the next call.
+    // If the device may execute the old registration of a region again, the region must keep the
+    // access rights of that registration. Otherwise the old key would allow the peer the old kind
+    // of access to the memory of the next call.
     #[test]
     fn a_region_keeps_its_rights_while_it_may_be_queued() -> Test {
         for access in [Access::RemoteRead, Access::RemoteWrite] {
@@ -232,10 +235,15 @@ mod suite {
     #[test]
     fn other_ends_are_no_repetitions() -> Test {
         const ERROR: u32 = bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR;
-        // In each case one fact shows that no repeated registration broke the connection. These
-        // facts are, in the order of the cases: the error status is not `FLUSHED`; nothing was
-        // registered; this host ends the connection; the registration has a fence; the device is of
-        // the type `Plain`; a packet cannot be sent; no work request is sent again.
+        // In each case one fact shows that no repeated registration broke the connection. These are
+        // the facts, in the order of the cases:
+        // - The error status is not `FLUSHED`.
+        // - Nothing was registered.
+        // - This host ends the connection.
+        // - The registration has a fence.
+        // - The device is of the type `Plain`.
+        // - A packet cannot be sent.
+        // - No work request is sent again.
         for (kind, registers, status, closed, again, sent) in [
             (Kind::Repeats, true, ERROR, false, true, true),
             (Kind::Repeats, false, FLUSHED, false, true, true),

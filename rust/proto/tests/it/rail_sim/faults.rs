@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Faults of the server and of the host, which are not faults of rails, and rails with faults that
-//! are hard to detect. This command prints the figures for `Documentation/reliability.rst`:
+//! Faults of the server and of the host, for which no rail must be blamed. Also faults of rails
+//! that are hard to detect.
+//!
+//! This command prints the figures for `Documentation/reliability.rst`:
 //! `cargo test --test it rail_sim::faults -- --nocapture`.
 
 use super::*;
@@ -115,8 +117,8 @@ fn a_server_restart_is_held_against_no_rail() {
 }
 
 // Rails: no rail is treated as faulty after a power cycle of the server. All connections end
-// because the server is silent. The server either works again when the connections end, or stays
-// off for one more minute.
+// because the server is silent. When they end, the server either works again, or stays off for one
+// more minute.
 #[test]
 fn a_power_cycle_is_held_against_no_rail() {
     for away in [0, MINUTE] {
@@ -215,8 +217,8 @@ fn a_rail_that_kills_what_uses_it_is_away_longer_each_time() {
     }
 }
 
-// Rails: hosts that lose a rail at the same moment, and find it again at the same moment, do not
-// all return to it at the same moment.
+// Rails: many hosts lose a rail at the same moment, and later the rail works again for all of them
+// at the same moment. The hosts do not all return to the rail at the same moment.
 #[test]
 fn many_hosts_do_not_return_at_once() {
     let spreads = [3, 20, 40, 48, 55, 70, 200].map(|down| {
