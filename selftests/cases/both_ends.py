@@ -109,9 +109,9 @@ def a_mount_is_exported_again(t):
     serving.local("exportfs -au")
 
 
-# The exported directory is itself an NFS mount, which has four slots. Sixteen programs use the
-# export. While the disk of the first server is frozen, calls wait in the machine that exports the
-# mount. No call is lost, and the data are right.
+# This machine exports an NFS mount that has only four slots. Sixteen programs use the export. While
+# the disk of the server behind the mount is frozen, calls wait in this machine. No call is lost,
+# and the data are right.
 @case(versions=("3", "4.2"), clients=("ours",), server="ours", loaded=False, seconds=90)
 def a_mount_with_few_slots_is_exported_again(t):
     module.insmod(f"slots={FEW}")

@@ -18,8 +18,8 @@ CREDITS = 4
 
 def delegations(t, names):
     """Returns how many files the server has delegated. Only files whose names match the pattern
-    `names` are counted. The server delegates directories, too, but opening a file does not recall
-    delegations of directories."""
+    `names` are counted. Delegations of directories must not be counted, because opening a file does
+    not recall them."""
     return len(re.findall(rf'type: deleg,.*/(?:{names})"', t.server.call("client_states")))
 
 
@@ -36,9 +36,12 @@ def returned(mount):
 
 
 def check_returned(mount, before, taken, count=1):
-    """Checks after recalls that the client returned `count` delegations or more. A delegation that
-    the client has returned was not revoked by the server. The slowest recall took `taken` seconds.
-    `before` is the value of `returned` before the recalls."""
+    """Checks after recalls that the client has returned at least `count` delegations, in time and
+    without errors. The client cannot return a delegation that the server has revoked.
+
+    `before` is the value of `returned` before the recalls. `taken` is the duration of the slowest
+    recall in seconds.
+    """
     check(taken < ENV.patience(RECALL_SECONDS), f"returned after {taken:.1f} s only")
     wait.until(lambda: returned(mount)[0] >= before[0] + count, ENV.patience(5),
                "returned delegations")

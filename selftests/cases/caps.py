@@ -85,17 +85,17 @@ def capped(t, parameters, turns=0):
 
 # covers: V1-103, MAL-103
 # covers: V1-030, V1-062, CM-17, CM-18, CM-19, ULB-26: With small regions a chunk needs several
-# regions. The server invalidates some of them, and the client invalidates the others. There are
-# more such replies than Receives, and each reply keeps its Receive until the client's invalidation
-# completes.
+# regions. The server's reply invalidates some of them, and the client invalidates the others. The
+# reply keeps its Receive until the client's invalidation completes. More replies of this kind
+# arrive than the client has Receives.
 @case(clients=("ours",), loaded=False, seconds=150)
 def regions_of_few_pages(t):
     for pages in ENV.pick(small=(8, 30), full=(1, 2, 8, 30, 256, 1025), debug=(8,)):
         capped(t, f"region_pages={pages}", turns=400 if pages < 16 else 0)
 
 
-# covers: V1-097: A call that needs more memory than a chunk can describe fails once. The log and a
-# counter report it.
+# covers: V1-097: A call that needs more memory than a chunk can describe fails, but the mount
+# continues to work. The log and a counter report the failure.
 @case(versions=("4.2",), clients=("ours",), loaded=False, seconds=60)
 def a_call_that_cannot_be_carried_is_named(t):
     if PAGE > 4 * KIB:
@@ -106,8 +106,8 @@ def a_call_that_cannot_be_carried_is_named(t):
     t.server.write(there, b"x")
     t.server.setxattr(there, "user.long", b"y")
     try:
-        # The extended attribute has the maximum length. The memory for its reply may need more
-        # pages than one chunk can have segments.
+        # The extended attribute has the maximum length. Its reply may need more pages than one
+        # chunk can have segments, and here each segment is one page.
         attribute(here, "user.long", 64 * KIB)
     except OSError as error:
         equal(error.errno, errno.EIO, "the error")
@@ -178,8 +178,8 @@ def calls_wait_for_regions(t):
 
 
 # covers: V1-103, V1-113: If the send queue is full, an invalidation waits for space in the queue.
-# The test delays the server's acknowledgements, so that later calls fill the queue when replies
-# arrive.
+# The test delays the server's acknowledgements. So the queue is already full of later calls when a
+# reply arrives.
 @case(versions=("3",), clients=("ours",), loaded=False, seconds=60)
 def invalidations_wait_for_the_send_queue(t):
     module.insmod(f"region_pages=1 slots={THREADS}")

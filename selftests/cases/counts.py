@@ -11,17 +11,17 @@ from lib.buffers import PAGE, Buffer
 from lib.case import ENV, case, check, equal
 
 KIB, MIB = 1 << 10, 1 << 20
-# Factor by which a count may exceed the expected number. Counts are averages over 32 operations.
-# Two additional work requests are possible: the Send of a lease renewal, and the fence that makes
-# rxe finish old registrations. Such a fence is posted once in half a minute
-# (`Qp::retire_registrations`).
+# Factor by which a count may exceed the expected number. A count is an average over 32 operations.
+# During these operations, two additional work requests are possible: the Send of a lease renewal,
+# and the fence that makes rxe finish old registrations. Such a fence is posted once in half a
+# minute (`Qp::retire_registrations`).
 SLACK = 1.04
 COMPLETIONS = 1.04
 # Maximum number of regions that the client may invalidate in this test. These regions belong to the
 # first calls with a Read chunk: one call for each NFS procedure that sends data.
 FIRST = 4
-# Lengths of transfers, and offsets in a page at which the memory of a transfer begins. Some lengths
-# are odd. Some transfers cross page borders. One length is the largest possible length.
+# `SIZES` contains lengths of transfers: three odd lengths, and the largest possible length.
+# `SHIFTS` contains offsets in a page at which the memory of a transfer begins.
 SIZES = (4 * KIB + 1, 64 * KIB + 1, MIB - 1, MIB)
 SHIFTS = (0, 1, PAGE - 1)
 TIMES = 16
@@ -78,7 +78,7 @@ def a_mebibyte_takes_two_work_requests_and_one_post(t):
 
 
 # Calls that are sent at the same time share a post to the send queue. If calls must wait for
-# fences, fewer calls share a post. The NFS version makes no difference.
+# fences, fewer calls share a post. The NFS version makes no difference, so one version is enough.
 @case(versions=("4.2",), clients=("ours",), stock_only=True, seconds=180)
 def calls_at_a_time_share_posts(t):
     mount = t.mount()
@@ -108,9 +108,9 @@ def per_call(mount, probe, call):
 
 # covers: CM-15, CM-16, MAL-013: The client accepts an invalidation by the server if the reply
 # contains a secret that only the Send of the call contained. For a WRITE this secret is an xid
-# drawn at random. The first WRITE of a mount does not have such an xid yet, so it is not counted.
-# On siw no reply proves an invalidation. So on siw the client invalidates its regions itself, and
-# does not ask the server to invalidate them.
+# drawn at random. The first WRITE of a mount does not have such an xid yet, so the test does not
+# count this WRITE. On siw a reply never proves an invalidation. So the client invalidates its
+# regions itself, and does not ask the server to do so.
 @case(versions=("3", "4.2"), clients=("ours",), seconds=60)
 def regions_are_invalidated_where_it_is_proven(t):
     mount = t.mount()
@@ -157,9 +157,9 @@ def regions_are_invalidated_where_it_is_proven(t):
         check(sum(there) >= used, "the server invalidated less than it was given")
 
 
-# covers: V1-064: If the largest possible reply fits into a message, the call has no Reply chunk and
-# takes one work request. The reply of GETATTR fits with NFSv3. With NFSv4.2 this reply fits if both
-# sides accept messages of 8 KiB.
+# covers: V1-064: A call has no Reply chunk, and takes one work request, if its largest possible
+# reply fits into a message. With NFSv3 this is true for GETATTR. With NFSv4.2 it is true for
+# GETATTR if both sides accept messages of 8 KiB.
 @case(versions=("3", "4.2"), clients=("ours",), loaded=False, stock_only=True, seconds=120)
 def a_reply_that_fits_takes_one_work_request(t):
     if t.version == "3":
@@ -178,9 +178,9 @@ def a_reply_that_fits_takes_one_work_request(t):
     module.unload()
 
 
-# covers: V1-108, ULB-26, X-08: A transfer of odd length, or of memory that begins inside a page,
-# needs no more work requests than an aligned transfer. The same holds for a Reply chunk whose parts
-# meet at page borders.
+# covers: V1-108, ULB-26, X-08: An aligned transfer needs a minimum number of work requests. The
+# following need no more: a transfer of odd length, a transfer of memory that begins inside a page,
+# and a Reply chunk whose parts meet at page borders.
 @case(versions=("3", "4.2"), clients=("ours",), stock_only=True, seconds=180)
 def odd_shapes_cost_no_more(t):
     mount = t.mount()

@@ -137,9 +137,9 @@ def servers_with_other_message_sizes(t):
 
 
 # covers: V1-011, V1-018, BC-04: A Receive is posted for every message that may arrive: one for each
-# credit that the client requests, one for each credit that it grants, and one more. The last
-# Receive is needed while a message is being handled: the sender of that message may already use the
-# credit for another message.
+# credit that the client requests, one for each credit that it grants, and one more. The additional
+# Receive is needed while the client handles a message, because the server may already use that
+# message's credit for another message.
 @case(versions=("3",), clients=("ours",), seconds=30)
 def every_message_finds_a_receive(t):
     mount = t.mount("noac")
@@ -159,9 +159,9 @@ def every_message_finds_a_receive(t):
     equal(mount.connects(), 1, "connections")
 
 
-# covers: V1-113: The test sends more messages than the send queue holds. Each sender that waits for
-# space gets space. The server's acknowledgements are delayed, so that sent messages stay in the
-# queue.
+# covers: V1-113: Each sender that waits for space in the send queue gets space. The test sends more
+# messages than the queue holds. The server's acknowledgements are delayed, so that sent messages
+# stay in the queue.
 @case(versions=("3",), clients=("ours",), seconds=60)
 def a_full_send_queue_drains(t):
     mount = t.mount()

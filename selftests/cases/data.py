@@ -30,7 +30,7 @@ def threshold_sizes():
     exactly 4096 bytes long, or slightly longer.
 
     The lengths of headers and credentials depend on the NFS version and the client. So the sizes
-    cover the whole range of possible limits, with every remainder modulo four.
+    are spread over a wide range, and have every remainder modulo four.
     """
     return range(3500, 4100, ENV.pick(small=5, full=1, debug=13))
 

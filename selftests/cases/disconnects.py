@@ -86,9 +86,9 @@ def restart_again_and_again(t, export, size, rounds):
         for _ in range(rounds):
             faults.restart_nfsd(t.server)
             faults.end_grace(t.server)
-            # A call that completes now has used a new connection. The test does not read the
-            # statistics here. If it read them while the client of an NFSv4.1 mount identifies the
-            # server again, the kernel would print the server's name from freed memory.
+            # Progress of the load proves that there is a new connection. The test does not read the
+            # statistics here: while the client of an NFSv4.1 mount identifies the server again, the
+            # kernel would print the server's name from freed memory.
             load.wait_progress(RECOVERY_SECONDS, 2)
     found = mount.connects()
     check(found > rounds, f"{found} connections after {rounds} restarts")
@@ -217,8 +217,8 @@ def what_happened_to_the_port_is_named(t):
 
 
 # covers: peer.md 1.19: The device is removed before the mount has made all of its connections.
-# Without a device the other connections cannot be made. During the mount command this failure would
-# make the command fail. Here the hard mount exists already, so the failure must not end its I/O.
+# Without a device the other connections cannot be made. During the mount command, such a failure
+# makes the command fail. But here the hard mount exists already, so its I/O must continue.
 @case(versions=("3",), clients=("ours",), seconds=90)
 def device_goes_before_every_connection_was_made(t):
     mount = t.mount("nconnect=16")

@@ -81,13 +81,16 @@ def rates(clients):
 
 
 def share(one, other, mine, others):
-    """Measures the call rate of the client `one` with the load `mine` in two cases. First, `one` is
-    alone. Second, the client `other` has the load `others` at the same time. Returns two ratios:
-    the rate in the second case divided by half of the rate in the first case, and the rate in the
-    second case divided by half of the rate of both clients together."""
+    """Measures the call rate of the client `one` while the client `other` makes calls, too. The
+    loads of the clients are `mine` and `others`. Returns two ratios. Each ratio is this call rate
+    divided by another rate:
+
+    - half of the call rate of `one` while `one` is alone
+    - half of the call rate of both clients together
+    """
     alone = beside = both = 0
-    # The measurement alternates between the client alone and the client beside the other client, so
-    # that other work on the machine disturbs both measurements equally.
+    # Each round measures `one` first alone and then together with `other`, so that other work on
+    # the machine disturbs both measurements equally.
     for _ in range(TURNS):
         with Crew(ENV.patience(60)) as crew:
             one.work(crew, mine)

@@ -219,8 +219,8 @@ def errors_of_the_server_arrive(t):
     mount = t.mount(export=ENV.disk)
     top = t.directory(mount)
     here, there = top.path("file")
-    # The server creates the file. If this machine had opened the file, the server might have
-    # delegated it, and the delegation would delay chattr.
+    # The server creates the file itself. If this machine created the file, the server might
+    # delegate it to this machine, and the delegation would delay chattr.
     t.server.write(there, bytes(100))
     t.server.run("chattr", "+i", there)
     t.defer(t.server.run, "chattr", "-i", there)

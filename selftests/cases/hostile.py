@@ -156,8 +156,8 @@ def an_invalidation_that_nobody_asked_for(t):
 
 
 # covers: V1-103, V1-105: An RDMA Read is in progress when its region is invalidated. The Read does
-# not transfer bytes that the process writes to the memory after the call has ended. Memory that is
-# already in TCP's send queue is an exception. Only siw queues the memory of a Read in TCP.
+# not transfer bytes that the process writes to the memory after the call has ended. The exception
+# is memory to which TCP's send queue already refers. This happens only with siw.
 @case(versions=(), clients=("ours",), provider="siw", seconds=60)
 def a_read_does_not_outlive_its_call(t):
     t.defer(WMEM.write_text, WMEM.read_text())
@@ -189,10 +189,10 @@ def a_read_does_not_outlive_its_call(t):
     stage.undisturbed()
 
 
-# covers: MAL-015: A server answers the next call before the client sends that call, and invalidates
-# the key of an earlier call's region. After each such guess the client ends the connection. After
-# the third guess the client no longer accepts invalidations from this server. On siw the client
-# never accepts invalidations.
+# covers: MAL-015: The server guesses: it answers the next call before the client sends that call,
+# and invalidates the key of an earlier call's region. The client ends the connection after each
+# guess. After the third guess the client accepts no more invalidations from this server. On siw the
+# client never accepts invalidations, so the test uses rxe.
 @case(versions=(), clients=("ours",), provider="rxe", seconds=60)
 def a_server_that_guesses_is_not_believed(t):
     stage = Stage(t)
@@ -212,8 +212,8 @@ def a_server_that_guesses_is_not_believed(t):
     stage.undisturbed()
 
 
-# covers: V1-108, MAL-100, MAL-101, MAL-102, MAL-105, MAL-107, MAL-108: After a transfer that
-# failed, the client gets no reply. The client repeats the call, and the data are right.
+# covers: V1-108, MAL-100, MAL-101, MAL-102, MAL-105, MAL-107, MAL-108: A transfer fails, so the
+# client gets no reply. The client repeats the call, and the data are right.
 @case(versions=(), clients=("ours",), seconds=60)
 def access_to_memory_is_refused(t):
     Stage(t).play_all(access.ACCESS)

@@ -152,8 +152,8 @@ def receives_smaller_than_announced(t):
     stage.undisturbed()
 
 
-# covers: MAL-149: The client does not reduce its message size if, shortly before each loss of the
-# connection, the server accepted a large message.
+# covers: MAL-149: Three connections are lost, each shortly after the server accepted a large
+# message. The client does not reduce its message size, because the server accepts large messages.
 @case(versions=(), clients=("ours",), seconds=60)
 def losses_behind_large_messages_change_nothing(t):
     stage = Stage(t)
@@ -250,10 +250,10 @@ def memory_of_a_killed_call(t):
     stage.undisturbed()
 
 
-# covers: V1-013: The timer of a call expires, and the RPC client encodes the call again. The call
-# cannot be sent, because the task that holds the send lock is stopped. Then the reply to the first
-# transmission arrives. This is no error of the server. When the call is killed, its credit is free,
-# because no other reply will arrive.
+# covers: V1-013: The timer of a call expires, and the RPC client encodes the call again. It cannot
+# send the call, because the task that holds the send lock is stopped. Then the reply to the first
+# transmission arrives. The client does not count this as an error of the server. When the call is
+# killed after this reply, it holds no credit, because no other reply will arrive.
 @case(versions=(), clients=("ours",), stock_only=True, seconds=60)
 def the_credit_of_a_call_encoded_anew(t):
     stage = Stage(t, options=f"timeo={10 * ANEW_SECONDS}")
@@ -289,9 +289,10 @@ def the_credit_of_a_call_encoded_anew(t):
     stage.undisturbed()
 
 
-# covers: V1-103, V1-105: A connection fails while the task that holds the send lock is stopped, so
-# that the RPC client cannot close the connection. Other tasks wait until they can use the memory of
-# their calls again. The client revokes the server's access to this memory, so the tasks continue.
+# covers: V1-103, V1-105: The task that holds the send lock is stopped. Then the connection fails.
+# The RPC client cannot close it, because that needs the send lock. Then a process is killed while
+# the server may access the memory of its call. Our driver revokes this access without waiting for
+# the close, so the process ends.
 @case(versions=(), clients=("ours",), stock_only=True, seconds=60)
 def memory_comes_back_though_nobody_can_close_the_connection(t):
     stage = Stage(t)

@@ -27,9 +27,10 @@ SHORT = (errno.ENOMEM, errno.EIO)
 
 
 def mount_with_failure(_, where, nth):
-    """Calls mount(2) so that the nth memory allocation of the system call fails. Returns the errno,
-    and a number: 0 if the nth allocation was made and failed. If the system call made fewer
-    allocations, the number says how many more are needed to reach the nth."""
+    """Calls mount(2), and makes the nth memory allocation of the system call fail. Returns two
+    numbers. The first is the errno, or 0 if the mount succeeded. The second is 0 if the nth
+    allocation failed. If the system call made fewer than n allocations, the second number says how
+    many were missing."""
     options = (f"vers=3,nolock,proto=rdma,port={PORT},addr={ENV.server},"
                f"mountproto=tcp,mountaddr={ENV.server}")
     counter = os.open("/proc/thread-self/fail-nth", os.O_RDWR)
@@ -42,8 +43,9 @@ def mount_with_failure(_, where, nth):
     return f"{number} {left}"
 
 
-# covers: The module's allocations during a mount fail one at a time. If the tests run in the small
-# size, only every third allocation fails, and the first allocation that fails is chosen at random.
+# covers: Each of the module's allocations during a mount fails once, in a mount of its own. In the
+# small size of the tests, only every third allocation fails. The first of them is chosen at random
+# from the first three allocations.
 @case(versions=None, clients=("ours",), debug_only=True, loaded=False, seconds=200)
 def each_allocation_of_a_mount_may_fail(t):
     module.insmod("slots=4")
@@ -89,8 +91,8 @@ def allocations_fail_under_load(t):
     wanted = ENV.pick(small=4, full=20)
     with Load(t, mount, 64 * KIB) as load:
         before = mount.connects()
-        # The interval between two failures is a little longer than the number of allocations that a
-        # connection makes, so some attempts to connect succeed.
+        # Every 499th allocation fails. An attempt to connect makes a few allocations less than
+        # that, so some attempts succeed.
         injection.every(499)
         for turn in range(MOST_TURNS):  # noqa: B007  # used below
             xprt.force_disconnect()

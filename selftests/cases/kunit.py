@@ -51,8 +51,8 @@ def judge(suite):
 def every_suite_passes_twice(t):
     if ENV.patched:
         raise Skip("the suites are not built without what the patches replace")
-    # Only allocations of objects may fail, not allocations of pages. A suite makes each allocation
-    # fail in turn, but the number of page allocations differs between runs.
+    # A suite makes each allocation of an object fail in turn. Page allocations must not fail,
+    # because their number differs between runs.
     Injection(t).write("fail_page_alloc", "min-order", NO_ORDER)
     subprocess.run(["modprobe", "-a", "rdma_cm", "iw_cm", "sunrpc"], timeout=60, check=True)
     errors = (DMA / "error_count").read_text()

@@ -12,8 +12,8 @@ from lib.load import RECOVERY_SECONDS, Load
 from lib.workers import Crew, Worker
 
 KIB = 1 << 10
-# After this number of failed attempts in a row, the next pause would be 15 seconds or longer if
-# pauses had no upper limit.
+# Without an upper limit, the pause after this number of failed attempts in a row would be 15
+# seconds or longer.
 MANY = 7
 
 
@@ -81,9 +81,10 @@ def failures():
             for d in xprt.transports()}
 
 
-# covers: MAL-150: The pause between connection attempts is never longer than the RPC client asks
-# for. NFSv4 asks for half a lease, and pNFS for the limit of a data server. The third transport of
-# this test is created with this limit. The other transports get the limit later.
+# covers: MAL-150: The RPC client sets the maximum pause between connection attempts, and no pause
+# is longer. The maximum is half a lease with NFSv4, and the limit of a data server with pNFS. The
+# third transport of this test has the maximum from the beginning. The other transports get it
+# later.
 @case(versions=("4.2",), clients=("ours",), seconds=120)
 def pauses_between_attempts_are_as_short_as_wished_for(t):
     mount = t.mount("noac,nconnect=2")
@@ -110,14 +111,14 @@ def pauses_between_attempts_are_as_short_as_wished_for(t):
 
 
 # Causes of disconnects that are not the fault of our client. On a machine that is too busy, the
-# server repeats an RDMA Read whose data are late. rxe executes the Read again although the call has
-# completed and the call's region is invalid. rxe then finds a wrong key and fails the queue pair,
-# or the retries are used up.
+# data of an RDMA Read may arrive late. The server then sends the Read again. If the call has
+# completed by then, its region is invalid. But rxe executes the Read again, finds a wrong key, and
+# fails the queue pair. Another possibility is that retries are used up.
 OF_THE_FABRIC = {"flushed", "peer closed", "peer does not acknowledge"}
 
 
-# covers: User space is frozen as it is for a suspend, while calls are in flight, and is then
-# thawed. The freeze itself does not end the connection.
+# covers: Calls are in flight while user space is frozen, as for a suspend, and thawed again. The
+# freeze itself does not end the connection.
 @case(versions=("3", "4.2"), seconds=90, stock_only=True)
 def suspending_with_a_live_mount(t):
     mount = t.mount()

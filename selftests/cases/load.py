@@ -69,8 +69,8 @@ def an_open_file_keeps_the_module(t):
         files = [opened.enter_context(open(file)) for file in mount_files]
         mount.remove()
         xprt.wait_gone()
-        # The files have been removed while they are open: they can still be closed, but not read.
-        # They do not prevent the module from being unloaded.
+        # The files have been removed while they are open. They cannot be read any more, but they
+        # still keep the module loaded.
         for file in files:
             try:
                 file.read()
@@ -471,9 +471,9 @@ def sysctls_rule_what_is_connected_next(t):
     t.server.expect(there, content)
     equal(state_line("inline"), "1024 out, 2048 in", "sizes of the connection")
     check(state_line("credits").startswith("16 requested"), state_line("credits"))
-    # The next connection may use larger messages, but not more requests than the mount has slots.
-    # The next connection does not use smaller messages: when the client created the NFSv4 session,
-    # it told the server that callbacks may have the earlier size.
+    # The next connection uses a larger message size, but does not use a smaller one: when the
+    # client created the NFSv4 session, it told the server that callbacks may have the earlier size.
+    # The number of requests does not exceed the number of the mount's slots.
     (SYSCTLS / "rdma_slot_table_entries").write_text("64")
     for size in (4096, 1024):
         (SYSCTLS / "rdma_max_inline_read").write_text(str(size))

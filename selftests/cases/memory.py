@@ -18,8 +18,8 @@ BURST = 40
 BLOCK = 64 << 10
 # The number of regions that an idle connection keeps.
 FIRST = 8
-# The number of slots that keep their buffers, so that calls can be made when memory is short. The
-# number includes one slot that may be in use during the check.
+# The number of slots that keep their buffers, so that calls can be made when memory is short. One
+# more slot is included, because it may be in use during the check.
 KEPT = 9
 
 

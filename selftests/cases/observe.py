@@ -217,14 +217,14 @@ def sysfs_shows_both_ends(t):
     check(pathlib.Path(directory / "xprt_state").read_text(), "xprt_state")
 
 
-# The name of the function of the work item that handles completions. In a patched kernel, this
-# function belongs to ib_core. In other kernels the function is xprtrdma_rdma::cq::events::work, and
-# ITEM is a part of the name of the function's symbol.
+# The function of the work item that handles completions: its name, or a part of its symbol's name.
+# In a patched kernel, this function belongs to ib_core. In other kernels the function is
+# xprtrdma_rdma::cq::events::work.
 ITEM = "ib_cq_poll_work" if ENV.patched else "13xprtrdma_rdma2cq6events4work"
 
 
-# covers: Replies are handled on a work queue of our own. The administrator can change its settings
-# while connections exist.
+# covers: Replies are handled on a work queue of our own. The administrator can change the settings
+# of this queue while connections exist.
 @case(clients=("ours",), seconds=60)
 def replies_are_handled_on_a_queue_that_can_be_set(t):
     mount = t.mount()

@@ -31,8 +31,8 @@ def lines(t, *words):
     return [line for line in t.log.read() if all(word in line for word in words)]
 
 
-# covers: While a server is unreachable, the log has one line for each reason, not for each attempt.
-# One line more is allowed: it reports that the connection works again.
+# covers: While a server is unreachable, the log has one line for each reason, and not one line for
+# each attempt. When the connection works again, one more line reports this.
 @case(versions=("3",), clients=("ours",), seconds=90)
 def a_server_that_stays_away_costs_few_lines(t):
     mount = t.mount()

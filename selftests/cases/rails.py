@@ -17,28 +17,31 @@ from lib.workers import Crew, Worker
 
 STATUS = REPO / "tools/xprtrdma-status"
 KIB = 1024
-# Times in seconds. `AT_ONCE` is the maximum time until connections leave a rail after a port event.
-# `NOTICED` is the maximum time until connections leave a rail after packets stop arriving. `TRIED`
-# is the maximum time from the moment at which a rail works again until a mount that had no live
-# rail continues. `TRIED` is the longest pause between two attempts to connect over that rail.
+# Maximum times in seconds:
+# - `AT_ONCE`: from an event of a rail's port until the connections have left the rail.
+# - `NOTICED`: from the moment at which packets stop arriving over a rail until the connections have
+#   left the rail.
+# - `TRIED`: from the moment at which a rail works again until a mount without a live rail
+#   continues. This is the longest pause between two attempts to connect over the rail.
 AT_ONCE, NOTICED, TRIED = 1, 8, 4
 # Maximum number of seconds for a rail check, including the time until the check begins.
 PROBED = 12
 MINUTE = 60
 # Maximum number of seconds after a restart of the server until the connections are spread evenly
-# over live rails. This includes up to three seconds that a client with an RPC to send may wait.
+# over live rails. This includes up to three seconds that a client with an RPC to send may wait
+# before it tries to connect.
 EVEN = 15
 VERSIONS = ("3", "4.0", "4.2")
 # The numbers of connections with which a case is run.
 NUMBERS = (1, 4, 16)
-# Only a case that runs with this number of connections waits until the failed rail works again,
-# because this wait is long.
+# It takes long until a failed rail works again. So a case waits for that only if it runs with this
+# number of connections.
 RETURNING = 4
 PULSES, WRITES = 4, 100
 REMOUNTS = 6
-# `CLOSING` is the maximum duration, in seconds, of a call that waits because its connection is
-# about to move to another rail. `LATE` is the maximum number of calls that take longer than a
-# second during `SLOW` seconds in which the connection cannot move. One of these calls may be late
+# A connection is about to move to another rail, but cannot move for `SLOW` seconds. `CLOSING` is
+# the maximum duration of a call in this time, in seconds. `LATE` is the maximum number of calls in
+# this time that take longer than a second: one that waits because of the move, and one that is late
 # for another reason.
 CLOSING, LATE, SLOW = 2, 2, 15
 # The kinds of clients that run these cases. With only one cable the list is empty, so the cases are
@@ -111,9 +114,9 @@ def in_use(t):
 
 
 def survives(t, connections, fault, bound, hold=5, mount=None, returning=True):
-    """Makes a rail in use fail under a verified load, and checks how long the longest call took. If
-    `returning` is true and the number of connections is RETURNING, also waits until the rail works
-    again."""
+    """Makes a rail that has connections fail while a load runs and verifies its data. Checks how
+    long the longest call took. If `returning` is true and the number of connections is RETURNING,
+    also waits until the rail works again."""
     mount = mount or mounted(t, connections)
     number = in_use(t)
     t.note(f"the rail of {rails.DEVICES[number]} fails")
@@ -126,9 +129,9 @@ def survives(t, connections, fault, bound, hold=5, mount=None, returning=True):
             pulses.all_beat(ENV.patience(bound))
             longest = pulses.longest()
             equal(rails.spread()[number], 0, "connections on the rail that failed")
-            # If the client only suspects that a rail has failed, a rail check decides whether the
-            # rail is dead. If the rail's port is down, the port has no address, and the rail cannot
-            # be checked.
+            # If the client only suspects that the rail has failed, a rail check decides whether the
+            # rail is dead. If the rail's port is down, the port has no address. In that case the
+            # rail has no state and cannot be checked.
             wait.until(lambda: rails.standing().get(rails.DEVICES[number]) in ("dead", None),
                        ENV.patience(PROBED), "it is dead")
         judge(t, longest, bound)
@@ -154,8 +157,8 @@ def connections_are_spread_over_both_rails(t, connections):
         are_even(t, load)
 
 
-# covers: The single connections of several mounts are spread evenly over the rails. This also holds
-# when mounts are made and removed.
+# covers: If each of several mounts has one connection, these connections are spread evenly over the
+# rails. They stay so when mounts are made and removed.
 @case(versions=("3",), clients=CLIENTS, seconds=90)
 def mounts_of_a_server_share_its_rails(t):
     xprt.wait_gone()
@@ -254,11 +257,11 @@ def a_flapping_rail_is_left_alone(t, connections):
         longest = pulses.longest()
         made = mount.connects() - connects
         t.note(f"{rails.TURNS} turns in {clock.seconds():.0f} s, {made} connections were made")
-        # Each connection of the rail that fails and returns moved once. No connection has returned
-        # to that rail in the short time of the test.
+        # Each connection of the failing rail has moved once, to the other rail. The test is too
+        # short for a connection to move back.
         check(moves() - moved <= share, "connections went to and fro")
-        # The number of new connections is not checked on the debug kernel. There the rail fails and
-        # returns for minutes, and in that time rxe once broke a connection of the working rail.
+        # The number of new connections is not checked on the debug kernel. On that kernel the test
+        # takes minutes, and rxe once broke a connection of the working rail in that time.
         check(ENV.debug or made <= share, "other connections were made")
         equal(rails.spread()[number], 0, "connections on the rail")
         judge(t, longest, AT_ONCE)
@@ -302,7 +305,7 @@ def a_namespace_has_rails(t):
 
 
 # The server's callbacks still reach a client whose connection has moved to another rail. With
-# NFSv4.0 they arrive over TCP.
+# NFSv4.0 the callbacks arrive over TCP.
 @case(versions=("4.0", "4.2"), clients=CLIENTS, seconds=200)
 def callbacks_go_on_after_a_move(t):
     mount = mounted(t, 1)
@@ -354,8 +357,8 @@ def a_lost_rail_is_named(t):
     equal((code, one["level"], one["verdict"][0]), (1, "warning", found[0]), "verdict")
 
 
-# A failed rail works again. Within a minute the connections are spread evenly again. Their moves
-# delay no process. Afterwards both rails carry the same amount of data.
+# If a failed rail works again, the connections are spread evenly again within a minute. The moves
+# of the connections delay no process. After the moves both rails carry the same amount of data.
 @case(versions=("3", "4.2"), clients=CLIENTS, seconds=300)
 def connections_return_within_a_minute(t):
     mount = mounted(t)
@@ -364,9 +367,9 @@ def connections_return_within_a_minute(t):
         with rails.Pulses(top.here, PULSES) as pulses:
             out = wait.Clock()
             with rails.cable_out(t.server, 0):
-                # Connections may return to the rail a minute after it failed, plus a random time.
-                # The cable stays unplugged for more than 25 seconds of this time. So the
-                # connections return within a minute after the cable is plugged in.
+                # Connections may return to the rail a little more than a minute after it failed.
+                # The cable is unplugged for the first 25 seconds of this time, or longer. So the
+                # connections must return within a minute after the cable is plugged in.
                 wait.until(lambda: out.seconds() > 25 and not rails.spread()[0], ENV.patience(40),
                            "the rail is left")
             back = wait.Clock()
@@ -383,8 +386,8 @@ def connections_return_within_a_minute(t):
         are_even(t, load)
 
 
-# covers: P-02: The client does not blame a rail for a restart of the server. After each of two
-# restarts the connections are soon spread evenly again.
+# covers: P-02: The client does not take a restart of the server for the failure of a rail. A few
+# seconds after each of two restarts, the connections are spread evenly again.
 @case(versions=("3",), clients=CLIENTS, seconds=120)
 def a_server_that_restarts_leaves_rails_even(t):
     mount = mounted(t)

@@ -78,8 +78,8 @@ def long_transfers_take_few_work_requests(t):
     t.defer(t.server.call, "unlink", LARGE)
     with Client(stage) as client:
         client.ping()
-        # The memory holds the data of a WRITE. The Position of the data's Read chunk is the length
-        # of the call without the data.
+        # This memory holds the data of a WRITE. A Read chunk offers it to the server. The chunk's
+        # Position is the length of the call without the data.
         _, whole = client.memory(content, row.READ)
         most = int(t.server.call("text", "/proc/fs/nfsd/max_block_size"))
         length = min(MIB, most)

@@ -31,10 +31,12 @@ SILENT, READS = 26, 4
 # together need more memory than the server has for calls.
 ADDRESSES, SLOW = ("192.0.2.101", "192.0.2.102"), 28
 SHORT_READS, LONG_WRITES = 14, 3
-# Every `PACE` seconds a slow client takes one answer. The server ends a connection on which no work
-# request completes for 30 seconds, so this pace ends no connection. If other calls wait for memory
-# that a slow connection uses, the server ends the slow connection within `DRAIN` seconds: 60
-# seconds, two intervals of 5 seconds between the server's checks, and one `PACE`.
+# `PACE`: a slow client takes one answer in this number of seconds. The server ends a connection on
+# which no work request completes for 30 seconds, so this pace ends no connection.
+# `DRAIN`: the server ends a slow connection within this number of seconds if other calls wait for
+# memory that the connection uses. The number is the sum of 60, two intervals of 5 between the
+# server's checks, and one `PACE`.
+# `SOONEST`: the server must not end a slow connection within this number of seconds.
 PACE, DRAIN, SOONEST = 10, 80, 45
 # The number of connection requests that the test sends to a server without threads, so that the
 # requests wait.
@@ -42,9 +44,9 @@ WAITING = 5
 
 
 def open_many(stage, count, begin):
-    """Begins `count` connections. The function `begin` determines which steps of a connection's
-    establishment are done. Returns the connections that the server accepts. All connections are
-    closed at the end of the case."""
+    """Begins `count` connections. `begin(client)` performs some or all steps of establishing a
+    connection. Returns the connections that the server accepts. All connections are closed at the
+    end of the case."""
     opened = []
     for _ in range(count):
         client = Client(stage)

@@ -15,8 +15,8 @@ CLIENTS = "ours", "intree"
 # After a single call has broken this number of connections, our server refuses the call.
 BROKEN = 2
 # `IDLE` is the number of idle connections whose memory is measured. `MOST_KIB` is the maximum
-# number of KiB for each connection. This memory includes the queues of a software device, which
-# take more memory than the messages.
+# memory of one connection, in KiB. It includes the queues of a software device, which take more
+# memory than the messages.
 IDLE, MOST_KIB = 24, 1024
 # `GREEDY` is the number of calls of a client that requests as much data as it can. `WANTED` is the
 # number of bytes that each call requests.
@@ -151,8 +151,8 @@ def a_greedy_client_starves_no_other(t):
     stage.wait_gone()
 
 
-# covers: A thread of our server first serves a client on the server's own host, and then a client
-# on another host. The thread does not treat the second client as a client on the server's own host.
+# covers: A single thread of our server serves a client on the server's own host, and then a client
+# on another host. The thread does not treat the second client as local.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def a_thread_forgets_a_client_of_its_host(t):
     stage, local, threads = Stage(t), next(XIDS), f"{faults.NFSD}/threads"

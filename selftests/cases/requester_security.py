@@ -14,9 +14,8 @@ CLIENTS = "ours", "intree"
 SERVICE = f"nfs@server.{kerberos.DOMAIN}"
 SERVICES = {"krb5": gss.AUTHENTICATION, "krb5i": gss.INTEGRITY, "krb5p": gss.PRIVACY}
 UNTOUCHED = b"\xee"
-# The first constant is the length in bytes of a READ whose results fit into a message. The second
-# constant is the size in bytes of the Reply chunk for a READ whose results do not fit into a
-# message.
+# `SHORT` is the length in bytes of a READ whose results fit into a message. `ROOM` is the size in
+# bytes of the Reply chunk for a READ whose results do not fit into a message.
 SHORT, ROOM = 512, 3 * BLOCK
 OTHER, LAST = b"\x5a", b"\x3c"
 # `CHANGES` is the number of calls during which memory changes. `SECONDS` is the time limit for the

@@ -17,8 +17,8 @@ FLAVOURS = ("krb5", "krb5i", "krb5p")
 
 
 def sizes():
-    """Returns lengths of transfers, from a length that fits into an inline message to the longest
-    transfers. Most lengths are not multiples of a power of two."""
+    """Returns lengths of transfers in bytes. The shortest transfers fit into an inline message.
+    Most lengths are odd numbers."""
     few = (1, 997, 5003, 200001, MIB + 3)
     return ENV.pick(small=few, debug=few[:4],
                     full=(*few, 3, 4091, 65537, 777777, MIB - 1, MIB, 3 * MIB + 1))
@@ -97,9 +97,9 @@ def write_directly(_, path, content):
 
 
 # covers: V1-048
-# covers: MAL-104, V1-105: With privacy the kernel frees a call's pages when it encodes the call
-# again. The kernel may then fail to allocate other pages. The server must not see the new content
-# of the freed pages.
+# covers: MAL-104, V1-105: With privacy the kernel encrypts a call into separate pages. When it
+# encodes the call again, it first frees these pages, and then may fail to allocate new pages. The
+# server must have no access to the freed pages.
 @case(versions=(), clients=("ours",), debug_only=True, seconds=100)
 def pages_of_a_call_encoded_anew_are_out_of_reach(t):
     realm, responder = kerberos.Realm(t), Responder()

@@ -17,11 +17,10 @@ from lib.served import counters, ends
 
 CLIENTS = "ours", "intree"
 # A program that configures the kernel's fault injection, but does not enable it. The injected
-# faults affect only allocations of the server's module. Two kinds of allocations never fail.
-# Allocations for messages of the connection manager do not fail: without memory the connection
-# manager never sends its DREQ, so a client would not learn that its connection has ended.
-# Allocations of pages for slabs do not fail, because the module shares the slabs with other
-# modules.
+# faults affect only allocations of the server's module. Two kinds of allocations never fail:
+# - Allocations for messages of the connection manager. Without memory the connection manager never
+#   sends its DREQ, so a client would not learn that its connection has ended.
+# - Allocations of pages for slabs, because the module shares the slabs with other modules.
 SELECT = f"""
 import sys
 sys.path.insert(0, "{REPO}/selftests")
@@ -33,8 +32,8 @@ injection.only_module("svcrdma_rs")
 injection.spare("failslab", text("ib_cm"))
 injection.spare_slabs()
 """
-# Causes for the end of a connection, as the server shows them. The first cause means that there was
-# no memory for a call or a reply. The second cause means that the client has disconnected.
+# Causes for the end of a connection, as the server shows them. `UNANSWERED` means that there was no
+# memory for a call or a reply. `LEFT` means that the client has disconnected.
 UNANSWERED, LEFT = "an answer could not be sent", "the client disconnected"
 # Time limit for an answer, in seconds. On the debug kernel it is 45 seconds, which is less than the
 # time for which a client may be silent.
@@ -94,8 +93,9 @@ def answered(client, count):
 
 
 def ended(t, before, wanted):
-    """Checks why connections have ended since `before`. The server counts a connection when the
-    connection is completely removed."""
+    """Checks that connections have ended for the causes in `wanted`, and for no others, since
+    `before`. Waits for this, because the server counts a connection only when the connection is
+    completely removed."""
     def found():
         return dict(ends(t) - before)
 

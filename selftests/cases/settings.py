@@ -184,7 +184,7 @@ def serve(t):
 
 # xprtrdma-rails recognises whether addresses belong to one server or to two, even if both servers
 # have the same name. Afterwards the server has no record of xprtrdma-rails as an NFS client. The
-# debug kernel has no NFS server.
+# test does not run on the debug kernel, which has no NFS server.
 @case(versions=None, clients=("ours",), stock_only=True, seconds=90)
 def servers_are_told_apart(t):
     t.server.run("ip", "addr", "add", f"{SECOND}/24", "dev", "eth0")

@@ -62,8 +62,9 @@ def wait_under_way(mount, more):
                "transfers under way")
 
 
-# covers: V1-105, V1-113, MAL-104: A killed process leaves no region that the server could still
-# write to, and no slot in use. The file contains only whole records.
+# covers: V1-105, V1-113, MAL-104: Processes are killed while they transfer data. The server then
+# has no access to their regions, and none of their slots stays in use. The file that they wrote
+# contains only whole records.
 @case(seconds=120, full_seconds=1200)
 def killed_readers_and_writers_harm_nobody(t):
     before = module.resources()
@@ -121,11 +122,11 @@ def read_on(stopped, path):
 
 
 def counter(mount):
-    """Returns a function for `tools/lab kills`. This function reports how many connections and RPCs
-    a mount with one transport has made since `counter` was called.
+    """Returns a function that reports how many connections and RPCs a mount has made since
+    `counter` was called. The mount must have one transport.
 
-    The function immediately writes its report to a file, because the machine may crash after the
-    next kill.
+    The function writes each report to the file `KILLS`, which `tools/lab kills` reads. The report
+    is written immediately, because the machine may crash after the next kill.
     """
     names = {"connects": "connect_count", "rpcs": "sends"}
     before, clock = mount.xprts()[0], wait.Clock()
@@ -177,8 +178,10 @@ def kill_before_the_reply(t, top):
 
     The disk continues immediately after the kill, so that the reply arrives before the client
     revokes the region of the call. If the client revoked the region during the server's Write, the
-    connection would end. If the client is slow, the reply arrives before the process has ended.
-    Such a reply does not count as late, so the caller repeats this function until a reply is late.
+    connection would end.
+
+    If the client is slow, the reply arrives even before the killed process has ended. Then the
+    reply does not count as late. So the caller repeats this function until a reply is late.
     """
     victim = Worker(list_for_ever, f"{top.here}/many")
     with Crew(ENV.patience(30)) as busy:
@@ -264,9 +267,10 @@ def given_up(t, top):
 
 
 # covers: V1-113
-# covers: V1-011, V1-013: Processes are killed while the server still owes replies to their calls.
-# The calls keep their credits until the replies arrive. Such replies do not end the connection.
-# Processes that wait for credits are killed, too, and the next caller must still get a credit.
+# covers: V1-011, V1-013: Processes are killed before the server has replied to their calls. The
+# calls keep their credits until the replies arrive. These late replies do not end the connection.
+# Processes that wait for credits are killed, too. After that, the next call must still get a
+# credit.
 @case(versions=("3",), clients=("ours",), seconds=60)
 def calls_of_killed_processes_keep_their_credits(t):
     mount, top = few_credits(t)
@@ -295,9 +299,9 @@ def a_connection_without_credits_ends(t):
     mount.remove()
 
 
-# covers: peer.md 4.4: A server dies when it owes replies only to calls of killed processes. The
-# client notices the dead server as early as if calls of living processes were in flight, and
-# earlier than on an idle connection.
+# covers: peer.md 4.4: A server dies while all calls in flight belong to killed processes. The
+# client notices this as early as with calls of living processes, and earlier than on an idle
+# connection.
 @case(versions=("3",), clients=("ours",), seconds=90)
 def a_server_that_dies_owing_replies_is_noticed_within_seconds(t):
     mount, top = few_credits(t)
@@ -410,9 +414,9 @@ def a_waiting_process_gets_its_memory_back(t):
     wait.until(lambda: os.statvfs(mount.where), ENV.patience(30), "the mount works")
 
 
-# umount -f of a mount whose server is dead ends waiting calls with an error. The test does not
-# cover NFSv4.x. With NFSv4.x a forced unmount sends a last call to the server over any transport,
-# and waits for the answer.
+# If the server of a mount is dead, umount -f ends the waiting calls with an error. The test does
+# not cover NFSv4.x. There, umount -f sends a last call to the server and waits for the answer,
+# whatever the transport is.
 @case(versions=("3",), seconds=150)
 def forced_unmount_of_a_silent_server_ends(t):
     before = module.resources()

@@ -366,8 +366,8 @@ def no_version_in_common(t):
         refused(peer, TWO, row.name)
 
 
-# A dictionary from each answer to the probe to two values: the number of connections until the
-# mount works, and what the client then knows about the server.
+# For each answer to the probe: the number of connections until the mount works, and what the client
+# then knows about the server.
 ODD_ANSWERS = {
     "probe refused in version one": (1, "refused"),
     "probe refused in version two": (1, "refused"),
@@ -524,9 +524,9 @@ def bad_chunks_of_several_segments_of_version_two(t):
     Stage(t, protocol=TWO).play_all(chunks.SEVERAL_SEGMENTS, ROWS_SHARE)
 
 
-# covers: MAL-186, V2-28: In version two, the server sends messages whose Receive completes in an
-# unusual way, and messages with wrong fixed header fields. These are the messages of the tests of
-# version one that also exist in version two.
+# covers: MAL-186, V2-28: The server sends two types of messages in version two: messages whose
+# Receive completes in an unusual way, and messages with wrong fixed header fields. They are the
+# messages of the tests of version one, without those that version two does not have.
 @case(versions=(), clients=("ours",), seconds=120)
 def bad_fixed_headers_of_version_two(t):
     stage = Stage(t, protocol=TWO)

@@ -18,7 +18,7 @@ faults   faults on the server and on the network
 hostile  a responder that misbehaves (runs in the server machine)
 responder  requests to the hostile responder, and checks of the client's reaction
 load     writers that record what was acknowledged, and the check of the server's files
-rails    two devices, two addresses of the server, and faults of one of them
+rails    two RDMA devices, two addresses of the server, and the faults of a rail
 serving  making this machine a server as well
 showing  the common part of programs that demonstrate something
 wait     waiting for conditions

@@ -31,13 +31,14 @@ ANSWER_SECONDS, END_SECONDS = 10, 20
 TCP_SECONDS = 2
 TCP_PORT = 2049
 # `MOST_DATA` is the path of a file that contains the maximum number of data bytes of a READ or
-# WRITE. `PAGE` is the size of a page: a whole call may be one page longer than its data.
+# WRITE. `PAGE` is the size of a page in bytes. A whole call may be longer than its data by one
+# page.
 MOST_DATA, PAGE = "/proc/fs/nfsd/max_block_size", 4096
 LAST = 0x80000000  # bit that marks the last fragment of a record
-# An endless sequence of random first xids. Each client takes its xids from a separate range that
-# begins with one of these xids. Otherwise the server might confuse a call with an earlier call that
-# the server has answered, or that has broken connections. The first xids are random because other
-# cases run in other processes.
+# An endless sequence of random numbers. Each client takes one of them and counts its xids up from
+# there, so the xids of two clients differ. Otherwise the server might confuse a call with an
+# earlier call that it has answered, or that has broken connections. The numbers are random, because
+# cases in other processes take numbers, too.
 XIDS = iter(lambda: random.SystemRandom().randrange(0x10, 0x70000) << 12, None)
 
 
@@ -114,9 +115,8 @@ class Client:
         return others
 
     def look(self):
-        """Reads a few bytes of the requester's file. So nfsd does not end this connection: nfsd
-        keeps at most 64 connections on which no call with a valid file handle has arrived.
-        """
+        """Reads a few bytes of the requester's file, so that nfsd keeps this connection. nfsd keeps
+        at most 64 connections on which no call with a valid file handle has arrived."""
         xid = self.next()
         self.send(self.message(payload=calls.compound(xid, tables.PATH, calls.read(0, 4)), xid=xid))
         found = self.receive()
@@ -129,8 +129,9 @@ class Client:
 
 
 class Stage:
-    """The environment of a test: a mount of a correct client beside the requester (the honest
-    mount), a file for the mount, a file for the requester, and the state of the server."""
+    """The environment of a test. It consists of a mount of a correct client beside the requester
+    (the honest mount), a file for this mount, a file for the requester, and the state of the
+    server."""
 
     def __init__(self, t):
         if not t.server.run("sh", "-c", f"[ ! -d {OURS} ] || echo ours").strip():

@@ -34,7 +34,7 @@ def mortal(*args):
 
 
 class Bystander:
-    """A writer on a mount. The test will stop or kill the writer, or cut off the mount. No
+    """A writer on a mount. The test stops or kills the writer, or cuts the mount off. Even then, no
     acknowledged write may be lost.
     """
 
@@ -82,8 +82,9 @@ class Bystander:
             raise AssertionError("no error")
 
     def compare(self, under_way):
-        """Checks each block of the file on the server. A block must contain its last acknowledged
-        write, or a write that was not acknowledged and whose number is in `under_way`."""
+        """Checks each block of the file on the server. `under_way` contains the numbers of the
+        writes that were not acknowledged. A block must contain its last acknowledged write or one
+        of these writes."""
         for place, done in enumerate(self.board.done()):
             allowed = {done or None} | {g for g in under_way if g % PLACES == place}
             found = self.server.read(self.there, place * BLOCK, BLOCK)

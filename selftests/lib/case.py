@@ -112,12 +112,12 @@ class Context:
         return mount
 
     def directory(self, mount, name="case"):
-        """Creates an empty directory in the mount, and returns it. The directory is removed after
-        the other changes of the case were undone.
+        """Creates an empty directory in the mount, and returns it. The directory is removed at the
+        end of the case, after the file systems were unmounted.
 
-        By then the file systems are unmounted, so no client has a delegation of the directory.
-        Otherwise the server would have to recall the delegation first. If the case has broken the
-        connection for callbacks, the server would then wait until a lease ends.
+        At that time no client has a delegation of the directory. If a client had one, the server
+        would have to recall it before the removal. The recall could take until a lease ends,
+        because the case may have broken the connection for callbacks.
         """
         there = f"{mount.export}/{name}"
         self.server.call("rmtree", there)

@@ -20,8 +20,8 @@ MESSAGE_SIZE = "/proc/sys/sunrpc/svc_rdma/max_req_size"
 TABLE = "selftests"
 DISK = "/disk"  # mount point of the file system that contains ENV.disk
 DETOUR = "detour"
-# Rules of the packet filter for rxe and for siw. They drop only incoming packets: if the kernel
-# refuses packets that a software device sends, the device's management queue pair fails
+# Rules of the packet filter for rxe and for siw. They drop only incoming packets. If the kernel
+# refused the outgoing packets of a software device, the device's management queue pair would fail
 # permanently.
 SILENCE = f"""
 table inet {TABLE} {{
@@ -113,8 +113,9 @@ def granting(server, count):
 def grant(t, count):
     """Makes the server grant this number of credits until the end of the case. The case must have
     no mount yet."""
-    # A client of the previous case that still has a lease would have to wait until the grace period
-    # of the restarted server is over. So the server is restarted only when no transport exists.
+    # A client of the previous case may still have a lease. After a restart of the server, such a
+    # client would have to wait until the grace period is over. So the server is restarted only when
+    # no transport exists.
     xprt.wait_gone()
     t.stack.enter_context(granting(t.server, count))
     end_grace(t.server)
@@ -187,8 +188,8 @@ def held_back(t, enough):
     t.defer(no_delay, t.server)
     # If rxe gets no acknowledgement for 540 ms, it sends the message and its registrations again.
     # This would end the connection (an error of rxe, see Documentation/reliability.rst). So the
-    # delays are shorter than 540 ms. On a busy machine the real delay is longer than the delay that
-    # is set here.
+    # delays must be shorter than 540 ms. They are at most 450 ms, because on a busy machine the
+    # real delay is longer than the delay that is set here.
     for milliseconds in (300, 400, 450, 450, 450, 450):
         delay(t.server, milliseconds)
         yield milliseconds
@@ -197,10 +198,10 @@ def held_back(t, enough):
             return
 
 
-# Incoming packets pass through a network device that the lab has made for this purpose. This device
-# delays or drops packets. Outgoing packets do not pass through it. A queueing discipline can refuse
-# an outgoing packet, or can be missing while it is being changed. The driver rxe would treat both
-# events as errors of the queue pair.
+# Packets are delayed or dropped only when they arrive. Incoming packets pass through a network
+# device that the lab has made for this purpose. Outgoing packets do not pass through it, because a
+# queueing discipline can refuse a packet, or can be missing while it is being changed. The driver
+# rxe would treat both events as errors of the queue pair.
 WORSEN = f'tc qdisc replace dev {DETOUR} root netem limit 100000 "$@"'
 BETTER = f"tc qdisc del dev {DETOUR} root"
 

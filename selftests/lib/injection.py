@@ -43,9 +43,8 @@ class Injection:
         """Limits the failures to allocations that have one of these functions among their callers.
         """
         start, end = functions_from_to
-        # fail_sunrpc makes operations of sunrpc fail, not allocations. It is limited to the callers
-        # in `functions_from_to`, too. Otherwise fail-nth would also count operations with other
-        # callers.
+        # fail_sunrpc makes operations of sunrpc fail. It is limited to the same callers as the
+        # allocations. Otherwise fail-nth would also count operations with other callers.
         for kind in (*self.kinds, *(kind for kind in ("fail_sunrpc",) if (DEBUG / kind).is_dir())):
             self.write(kind, "stacktrace-depth", DEPTH)
             self.write(kind, "require-start", hex(start))

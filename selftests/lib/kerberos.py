@@ -39,9 +39,9 @@ KDC_PORT = 88
 # rpc.gssd prints this name when a request of the kernel has arrived through a pipe with the old
 # format of requests.
 OLD_PIPE = "handle_krb5_upcall"
-# Pairs of a daemon's command and the kernel file that the daemon holds open while it works. The key
-# server holds no kernel file open. The daemons run in the foreground, so that their process ids are
-# known and the case can end them.
+# The command of each daemon on the server, and the kernel file that the daemon holds open while it
+# works. The key server holds no kernel file open. The daemons run in the foreground. So their
+# process ids are known, and the case can end them.
 SERVER_PROGRAMS = (("krb5kdc -n", None),
                    ("rpc.svcgssd -f -n -vv -rr", "auth.rpcsec.init/channel"),
                    ("rpc.idmapd -f -S", "nfs4.idtoname/channel"))
@@ -183,15 +183,15 @@ class Realm:
         return self.log.read()
 
     def mount(self, flavour, options="", **more):
-        """Mounts with Kerberos.
+        """Mounts with Kerberos. If rpc.gssd has opened the wrong pipe, starts rpc.gssd again and
+        repeats the mount.
 
-        For each client the kernel creates two pipes: one with the new format of requests and one
-        with the old format. rpc.gssd first looks for the new pipe, and then for the old pipe. If
-        the kernel creates the two pipes between these two steps, the daemon uses the old pipe. As
-        long as the daemon has the old pipe open, the kernel sends requests in the old format, which
-        name no encryption types. The daemon then uses its default types, which its library does not
-        know, so the mount fails (gssd_scan_clnt and limit_krb5_enctypes, nfs-utils 2.8). In this
-        case this method starts the daemon again and repeats the mount.
+        For each client the kernel creates two pipes: one for requests in the new format, and one
+        for requests in the old format. rpc.gssd looks for the new pipe, and then for the old pipe.
+        If the kernel creates the pipes between these two steps, the daemon opens the old pipe. As
+        long as the old pipe is open, the kernel sends requests in the old format, which name no
+        encryption types. The daemon then uses its default types. Its library does not know these
+        types, so the mount fails (gssd_scan_clnt and limit_krb5_enctypes, nfs-utils 2.8).
         """
         options = f"sec={flavour},{options}" if options else f"sec={flavour}"
         try:

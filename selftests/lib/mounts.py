@@ -137,8 +137,8 @@ class Mount:
         return table()[self.where][1]
 
     def xprts(self):
-        """Returns the statistics of the mount's transports. The number of connections does not
-        include those that were needed only because the device had executed a registration again."""
+        """Returns the statistics of the mount's transports. If a connection broke because the
+        device executed a registration again, the connection that replaced it is not counted."""
         found = xprt.statistics(self.where)
         lost = xprt.repeated(self.port)
         if len(lost) == len(found):

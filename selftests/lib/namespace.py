@@ -57,10 +57,10 @@ def delete():
 class Beside:
     """A network namespace that has its own network interface and its own RDMA device.
 
-    This machine forwards the packets of the namespace. An interface that is stacked on this
-    machine's interface would not work: the namespace's addresses would also belong to this
-    machine's RDMA device. The connection manager would choose that device, which does not receive
-    the packets of the namespace.
+    This machine forwards the packets of the namespace. The namespace's interface is not stacked on
+    this machine's interface, because then its addresses would also belong to this machine's RDMA
+    device. The connection manager would choose that device, which does not receive the packets of
+    the namespace.
     """
 
     file: pathlib.Path = pathlib.Path(f"/run/netns/{NAME}-beside")
@@ -83,8 +83,8 @@ class Beside:
             "type", ENV.provider, "netdev", self.interface)
 
     def hand_on(self, value):
-        """Switches packet forwarding and proxy ARP on or off. This concerns the two interfaces of
-        this machine that lead to the network and to the namespace."""
+        """Switches packet forwarding and proxy ARP on or off, on two interfaces of this machine:
+        the interface to the network and the interface to the namespace."""
         for interface in (self.way, faults.interface()):
             for name in ("forwarding", "proxy_arp"):
                 file = pathlib.Path(f"/proc/sys/net/ipv4/conf/{interface}/{name}")

@@ -18,8 +18,8 @@ from .hostile.message import GRANT
 from .workers import Worker, together
 
 PROXY_PORT = 20050
-# The file with the setting that determines which protocol version new transports use. Its values
-# mean: version one; version two if the peer supports it; or only version two.
+# The file that determines the protocol version of new transports. `ONE`: version one. `TWO`:
+# version two if the peer supports it, otherwise version one. `TWO_ONLY`: only version two.
 VERSION = pathlib.Path("/proc/sys/sunrpc/rdma_version")
 ONE, TWO, TWO_ONLY = 1, 2, 3
 # For each version, the setting that makes a client use only this version.
@@ -270,8 +270,7 @@ class Stage:
 
     def settle(self, before, wanted):
         """Waits until the expected counters have changed, or until a time limit is over. Returns
-        how many of the row's misbehaviours the responder has not committed, and the responder's
-        log.
+        two values: how many of the row's misbehaviours are still to come, and the responder's log.
 
         The wait is needed, because a message for which no call waits may arrive after the tested
         call has ended.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Makes this machine a server with this project's server module. This machine remains a client as
-well. The machine that is the server in other cases is the client of this server.
+"""Makes this machine a server with this project's server module. The client of this server is the
+machine that is the server in other cases. This machine remains a client as well.
 """
 
 import itertools

@@ -342,9 +342,9 @@ class World:
         subprocess.run(["sh", "-c", faults.BETTER], stderr=subprocess.DEVNULL,
                        timeout=ENV.patience(30), check=False)
         self.contexts, self.loads, self.mounts = [], {}, {}
-        # The management queue pair of the device may have failed permanently, so the device is
-        # replaced. The process that removes a device waits for all processes that use the device,
-        # and cannot be killed.
+        # The management queue pair of a device may have failed permanently, so each device is
+        # replaced. A separate process does this, because the process that removes a device cannot
+        # be killed while it waits for the users of the device.
         for number in range(len(ENV.devices)):
             Worker(new_client_device, number).join(ENV.patience(20))
         return True

@@ -17,9 +17,9 @@ from .env import ENV
 class Worker:
     """A child process that runs a function. `stop` requests that the process ends."""
 
-    # The parent's ends of the pipes by which children are stopped: a child ends when its pipe is
-    # closed. If another child inherited such an end, the pipe would stay open, and the first child
-    # would keep running.
+    # The parent's ends of the pipes that stop the children: a child ends when the parent closes the
+    # child's pipe. A new child inherits all these ends, and closes them. Otherwise the pipes of the
+    # other children would stay open, and those children would keep running.
     stops: ClassVar[set[int]] = set()
 
     def __init__(self, function, *args):

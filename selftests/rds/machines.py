@@ -18,8 +18,8 @@ from rds import TRANS_IB, TRANSPORT, Rds  # type: ignore[attr-defined]  # noqa: 
 
 from lablib.guest.remote import Remote  # noqa: E402
 
-# The file of our module. It is the file of the normal build or, with LAB_MODULE, a module with a
-# fault that was inserted on purpose.
+# The file of our module. LAB_MODULE names a module with a fault that was inserted on purpose.
+# Without LAB_MODULE the module of the normal build is used.
 MODULE = os.environ.get("LAB_MODULE") or f"/repo/build/{os.uname().release}-rds/rds_rdma_rs.ko"
 LOAD = {"ours": ["insmod", MODULE], "intree": ["modprobe", "rds_rdma"]}
 NAME = "rds_rdma_rs"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Tests each promise of the manual page rds-rdma(7) with the transports that are loaded.
 
-A question is a function that tests a promise. It returns the answer for the table: "yes", or a
-description of what happened instead.
+Each promise is tested by a function. The function returns the text for the table of results: "yes",
+or a description of what happened instead.
 """
 
 import argparse

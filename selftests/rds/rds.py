@@ -933,8 +933,9 @@ def congestion(t):
 
 @test("basic", slow=True)
 def recv_memory(t):
-    """This machine may store only a few unread messages, and a peer sends more of them. This
-    machine refuses the other messages. The peer sends these again later, so no message is lost."""
+    """This machine may store only a few unread messages. A peer sends more, and this machine
+    refuses those that it cannot store. The peer sends the refused messages again later, so no
+    message is lost."""
     if not os.path.isdir("/sys/module/rds_rdma_rs"):
         t.note("the in-tree transport counts buffers, not messages")
         return
@@ -1043,8 +1044,8 @@ def second_address(t):
 
 @test("basic", slow=True)
 def to_another_address(t):
-    """Both ends are addresses of this machine. A port becomes congested very often, each time only
-    for a short time. The port does not stay congested."""
+    """Both ends are addresses of this machine. A port becomes congested many times. Each congestion
+    ends soon, so all messages arrive."""
     t.a.close_all()
     t.b.close_all()
     with second_address(t) as other:
@@ -1682,8 +1683,8 @@ def kill_the_client(t):
         victim.kill()
         victim.wait()
         t.want("the first operation is told", bool(t.b.wait_status("s", 100, 20)), True)
-        # The failure of the earlier operations ends the connection. An operation that begins before
-        # this end is complete is dropped, so the test tries again.
+        # The earlier operations fail, and therefore the connection ends. A new operation is dropped
+        # if it begins before the connection has ended. In that case the test tries again.
         told, tries = [0, "DROPPED"], 0
         while told and told[1] == "DROPPED" and tries < 10:
             t.b.send("s", host, port, b"late".hex(), [

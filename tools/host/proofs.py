@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The proofs of the rules: the fault that breaks each rule, and the test that notices the fault.
+"""Proofs that the tests check the rules. A proof is a fault that breaks a rule, and the test that
+notices the fault.
 
 proofs.toml contains the proofs. `read` checks that they fit the sources. `prove` plants the faults
-in a copy of the protocol core again, and runs the tests.
+once more, in a copy of the protocol core, and runs the tests.
 """
 
 import concurrent.futures
@@ -128,8 +129,8 @@ def misplaced(proof):
 
 
 def chosen(proofs, patterns, sample, seed):
-    """Chooses the requirements that match the patterns. If `sample` is not zero, at most `sample`
-    of these requirements are chosen at random. Returns the faults that violate the chosen
+    """Chooses the requirements that match the patterns. If `sample` is not zero, chooses at most
+    `sample` of these requirements at random. Returns two lists: the faults that violate the chosen
     requirements, and the chosen requirements."""
     rows = sorted(row for proof in proofs if proof.kind == "fault" for row in proof.rows)
     if patterns:

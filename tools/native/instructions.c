@@ -112,8 +112,8 @@ static struct {
 } processors[PROCESSORS];
 static uint64_t call;
 /*
- * Used with MEMORY: whether counting is on, the class for which it is on, and
- * whether the current code belongs to that class.
+ * Used with MEMORY: whether counting is on, the class that the present code serves,
+ * and whether the present code itself belongs to the class WATCHED.
  */
 static struct {
 	bool on;
@@ -236,11 +236,14 @@ static void classify_again(void)
 }
 
 /*
- * Writes the counts to a file.  There is a line for each translation block and class:
- * the address, the number of instructions, of atomics and of fences, the class, and
- * how many times the block was executed.  If MEMORY is set, a line "lines" for each
- * count of lines.h follows.  The last line is "end" with the number of times that a
- * region was not entered, because the list of active regions of a stack was full.
+ * Writes the counts to a file:
+ *
+ * - a line for each translation block and class: the address, the number of
+ *   instructions, of atomics and of fences, the class, and how many times the block
+ *   was executed
+ * - if MEMORY is set, a line "lines" for each count of lines.h
+ * - the last line, "end": how many times a region was not entered, because the list
+ *   of active regions of a stack was full
  */
 static bool write_counts(const char *name)
 {

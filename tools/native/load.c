@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Loops of system calls for measurements, as a library for Python programs in the
- * client machine: a loop in Python would add its own time.
+ * A library for Python programs in the client machine. Its functions repeat
+ * system calls in a loop, so that the calls can be timed. A loop in Python
+ * would add its own time.
  *
  * Every function executes its operation `count` times. It returns the duration
  * in nanoseconds, or a negative errno.

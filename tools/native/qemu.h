@@ -42,8 +42,8 @@ enum qemu_plugin_mem_rw {
 typedef uint32_t qemu_plugin_meminfo_t;
 
 /*
- * A number for each virtual processor. A scoreboard has an element for each
- * virtual processor, and the number is at the offset `offset` in this element.
+ * One number for each virtual processor. The scoreboard `score` has an element for
+ * each virtual processor. The number is at `offset` in this element.
  */
 struct qemu_plugin_u64 {
 	struct qemu_plugin_scoreboard *score;

@@ -25,10 +25,9 @@ from .row import (
 
 NFSERR_ACCES = 13
 ANY_CAUSE = "any"
-# The rules below drop outgoing TCP packets without data, so that the machine acknowledges incoming
-# data only in packets that contain data. `BARE` is the maximum length of a packet without data: the
-# number of bytes of the IP and TCP headers with all options. `SEGMENT` is the name of the table of
-# rules.
+# The rules below drop outgoing TCP packets without data. So the machine acknowledges incoming data
+# only in packets that contain data. `BARE` is the maximum length in bytes of a packet without data:
+# the IP and TCP headers with all options. `SEGMENT` is the name of the table of rules.
 BARE, SEGMENT = 80, "slow"
 SLOW = f"""
 table inet {SEGMENT} {{
@@ -169,8 +168,8 @@ def moved(exchange):
 
 
 def read_under_way(exchange):
-    """Reads the first segment of the call, and begins to read it a second time. During the second
-    RDMA Read, whose data are delayed, answers the call and invalidates the call's key.
+    """Reads the first segment of the call twice. The data of the second RDMA Read are delayed.
+    During the delay, answers the call and invalidates the call's key.
 
     Logs how many octets of the second RDMA Read differ from those of the first RDMA Read.
     """

@@ -24,8 +24,8 @@ from .row import (
 )
 
 ALIEN = Segment((0x12345678, 4096, 0x1000))
-# Positions of words in a message, counted from 0. Each of these positions is right if the lists
-# that precede it in the message are empty.
+# Position of the first word of each list in a message, counted in words from 0. A position is right
+# only if the lists before it in the message are empty.
 READ_LIST, WRITE_LIST, REPLY_CHUNK = 4, 5, 6
 # Position of the segment count of the first Write chunk.
 WRITE_COUNT = 6

@@ -51,8 +51,8 @@ class Layout:
     header's union arms."""
 
     xdr: tuple
-    # A dictionary from the name of a union arm in version one to its name in this version. A
-    # `Message` uses the names of version one.
+    # A key is the name of a union arm in version one, which a `Message` uses. Its value is the name
+    # of this union arm in this version.
     arms: dict
 
     def name(self, arm):

@@ -73,8 +73,8 @@ class Exchange:
         return message
 
     def answer(self, long=False):
-        """Returns the correct answer as a Message, and the data that must be written before the
-        answer is sent, as pairs (Segment, data).
+        """Returns two things: the correct answer as a Message, and a list of pairs (Segment, data).
+        The data of each pair must be written to its Segment before the answer is sent.
 
         With `long`, the RPC message is put into the Reply chunk even if it would fit inline.
         """
@@ -125,8 +125,8 @@ class Exchange:
         return message
 
     def expect(self, message):
-        """If the message is a call of this program to the client, records its xid, so that the
-        client's answer is not forwarded to knfsd."""
+        """If the message is a call of this program to the client, records its xid. The client's
+        answer to this call is then not forwarded to knfsd."""
         if isinstance(message, Message) and rpc.direction(message.payload) == CALL:
             self.client.own.add(message.xid)
 
@@ -373,9 +373,9 @@ class Proxy:
         if client not in self.clients:
             return
         if client.short_lived:
-            # This connection must end as soon as it is established. The client's first call can
-            # arrive before the event that reports that the connection is established, so the call
-            # ends the connection, too.
+            # This connection must end as soon as it is established. An event reports that it is
+            # established, but the client's first call can arrive before this event. So the first of
+            # the two ends the connection.
             self.drop(client)
             return
         try:
@@ -475,8 +475,8 @@ class Proxy:
         self.left = self.row.times
 
     def do_speak(self, low, high, wire=1):
-        """Supports only these versions from now on. Error messages about other versions use the
-        layout of version `wire`."""
+        """From now on, supports only the versions from `low` to `high`. Error messages about other
+        versions use the layout of version `wire`."""
         self.speaks, self.log = (low, high, wire), []
 
     def do_log(self):

@@ -115,9 +115,8 @@ ANSWERED, REFUSED = ignored(answered=1), ignored(refused=1)
 
 REVERSE = [
     Row("CB_NULL", "MAL-124", SMALL, reverse(), ANSWERED),
-    # A client that serves each callback quickly never exceeds its limit of callbacks in progress,
-    # so it may serve all callbacks. The client on the debug kernel served all callbacks in one of
-    # three runs.
+    # A client that serves callbacks quickly can serve all of them, because it never exceeds its
+    # limit of callbacks in progress. On the debug kernel this happened in one of three runs.
     Row("more calls than reverse credits", "MAL-111", SMALL, chain(call(), 200),
         ended("too many callbacks", ("bc_overflow", (1, 200)), answered=None), full=True),
     Row("call with a Read list", "MAL-112", SMALL, reverse(reads=[(60, ALIEN)]), REFUSED),

@@ -48,10 +48,15 @@ IN_VERSION_TWO = {"err_chunk": "err_bad_header"}
 
 
 def reaction(counters, **more):
-    """Returns a reaction. Each of `counters` is a name, or a pair of a name and a number. The
-    number says by how much the counter rises. Without a number, the counter rises by one. Instead
-    of the number there may be a range: a tuple of the smallest and the largest number. `|`
-    separates alternative names."""
+    """Returns a reaction in which these counters rise. Each of `counters` has one of these forms:
+
+    - a name: the counter rises by one.
+    - a pair of a name and a number: the counter rises by this number.
+    - a pair of a name and a tuple: the counter rises by at least the first and at most the second
+      number of the tuple.
+
+    In a name, `|` separates alternative names.
+    """
     pairs = [(c, 1) if isinstance(c, str) else c for c in counters]
     return Reaction(counters=tuple(
         (names.split("|"), times if isinstance(times, tuple) else (times, times))

@@ -52,8 +52,8 @@ def with_descriptor(make, kind):
     before = descriptors()
     made = make()
     fd = (descriptors() - before).pop()
-    # After select() has reported an event, the event may disappear together with its object. So
-    # reading the descriptor must not block.
+    # An event that select() has reported may disappear before it is read, together with the object
+    # that it is about. A read must not wait for such an event, so the descriptor must not block.
     os.set_blocking(fd, False)
     return made, fd
 
@@ -185,8 +185,8 @@ class Connection:
         elif opcode not in SENDS_OF_ALL_KINDS:
             wr.set_wr_rdma(rkey, address)
         elif opcode == e.IBV_WR_SEND_WITH_INV:
-            # siw's library takes the key to invalidate from the rkey field of RDMA operations, and
-            # not from the union that the key shares with the immediate data.
+            # In a work request the key to invalidate shares a union with the immediate data. But
+            # siw's library takes the key from the rkey field of RDMA operations.
             wr.set_wr_rdma(extra, 0)
         self.qp.post_send(wr)
         return self.number

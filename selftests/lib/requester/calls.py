@@ -7,8 +7,8 @@ from ..hostile.message import CALL, numbers, padded, word
 NULL, COMPOUND = 0, 1
 NONE = word(0, 0)
 SYS = word(1, 20, 0, 0, 0, 0, 0)  # credentials of root on a machine without a name
-# Credentials of RPCSEC_GSS. Their fields are version 1, a data call, sequence number 1, the
-# service, and an empty handle.
+# Credentials of RPCSEC_GSS. After the type and the length, the fields are: version 1, procedure
+# "data", sequence number 1, service "integrity", and an empty handle.
 INTEGRITY = word(6, 20, 1, 0, 1, 2, 0)
 LOOKUP, PUTROOTFH, READ, READLINK, WRITE = 15, 24, 25, 27, 38
 FILE_SYNC = 2
@@ -65,9 +65,12 @@ def readlink():
 
 
 def outcome(reply):
-    """Returns the meaning of a reply: ("denied",) if the call was denied, ("accepted", its state)
-    if the call was accepted but not executed, ("null",) for the reply to a NULL call, and ("nfs",
-    the state of the compound) otherwise.
+    """Returns the meaning of a reply:
+
+    - ("denied",): the call was denied.
+    - ("accepted", accept_stat): the call was accepted but not executed.
+    - ("null",): the reply to a NULL call.
+    - ("nfs", status): the reply to a compound with this status.
     """
     if numbers(reply, 8) != (ACCEPTED,):
         return ("denied",)

@@ -10,8 +10,8 @@ from ..hostile.message import CALL, numbers, word
 from . import calls
 
 FLAVOUR, DATA, INIT = 6, 0, 1
-# The three services of RPCSEC_GSS. The first signs the header of a call. The second also signs the
-# arguments. The third encrypts the arguments.
+# The three services of RPCSEC_GSS. `AUTHENTICATION` signs the header of a call. `INTEGRITY` also
+# signs the arguments. `PRIVACY` encrypts the arguments.
 AUTHENTICATION, INTEGRITY, PRIVACY = 1, 2, 3
 COMPLETE, CONTINUE_NEEDED = 0, 1
 MUTUAL, CONFIDENTIAL, INTEGRAL = 2, 16, 32

@@ -13,9 +13,9 @@ DELEGRETURN, OPEN = 8, 18
 CB_SEQUENCE, CB_RECALL = 11, 4
 PROGRAM = 0x40000000
 BACKCHANNEL = 2
-# The attributes of a channel of the session: no padding, the maximum sizes of a request, of a reply
-# and of a cached reply, the maximum numbers of operations and of requests, and an empty list for
-# RDMA Reads.
+# The attributes of a channel of the session, in this order: the padding (none), the maximum size of
+# a request, of a reply and of a cached reply, the maximum number of operations in a request, the
+# maximum number of requests, and an empty list for RDMA Reads.
 CHANNEL = word(0, 4000, 4000, 4000, 16, 1, 0)
 READ, WANT_READ_DELEGATION = 1, 0x100
 READ_DELEGATION = 1

@@ -89,8 +89,8 @@ def connect(crates, objects):
 
 
 def saved_command(objects, crate):
-    """Returns the compiler command that kbuild used for a crate, as a pair: the environment
-    variables that it sets, and the arguments of the compiler."""
+    """Returns the compiler command that kbuild used for a crate, in two parts: the environment
+    variables that the command sets, and the arguments of the compiler."""
     full = CRATE.format(crate)
     text = (objects / f"rust/{crate}/.{full}.o.cmd").read_text()
     found = re.match(r"savedcmd_\S+ := (.*)", text)

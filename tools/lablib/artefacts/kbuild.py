@@ -3,8 +3,8 @@
 modules.
 
 The tree contains the files of a headers package. Headers that the module does not use are left out,
-because copying files to the emulated machine is slow. The module is also built on this machine,
-with the tree mounted at the path that the tree will have in the emulated machine. Both builds must
+because copying files to the emulated machine is slow. The module is also built on this machine. For
+this build the tree is mounted at the path that it has in the emulated machine. Both builds must
 produce exactly the same bytes.
 """
 

@@ -18,7 +18,7 @@ DEBUG_RECIPE = REPO / "tools/debug-kernel"
 # Options that are added to the debug kernel's configuration for a real-time kernel.
 REAL_TIME = DEBUG_RECIPE / "rt.config"
 # Time limit for building the debug kernel, in seconds. On an idle machine the build takes ten
-# minutes. With two processors that several other machines use, it took 64 minutes.
+# minutes. On two processors that other virtual machines used as well, it took 64 minutes.
 DEBUG_SECONDS = 3 * 3600
 # Time limit for preparing a kernel, in seconds. On an idle machine the preparation takes a minute.
 SECONDS = 2400

@@ -56,9 +56,9 @@ def build(root, kernel, clippy=False, show=False, tree=REPO, objects=None, varia
         argv = chroot.command(root, make(kernel, objects, *words, tree=tree),
                               [cache.directory(), kernel.tree, REPO], REPO)
         if kernel.compiler not in ("", compiler(root)):
-            # A compiler cannot read the metadata of a compiler of another version. If the compiler
-            # in the lab's root file system has another version than the compiler of the kernel, the
-            # compiler of this machine may have the right version.
+            # The module must be built by the compiler version that built the kernel, because a
+            # compiler cannot read the metadata that another version has written. The lab's compiler
+            # has another version, so the compiler of this machine is tried.
             if own_compiler() != kernel.compiler:
                 raise LabError(f"the kernel in {kernel.tree} was built by '{kernel.compiler}', but "
                                f"the lab has '{compiler(root)}' and this machine "

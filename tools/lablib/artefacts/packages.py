@@ -193,8 +193,9 @@ def choose(packages, spec, where):
 
 
 def series(root):
-    """Returns two lists of kernel series in the archive: the series with a complete kernel of the
-    ordinary flavour, and the series without such a kernel."""
+    """Returns two lists of kernel series in the archive. In the first list are the series with a
+    complete kernel of the ordinary flavour. In the second list are the series that have only
+    incomplete kernels of this flavour."""
     source = Archive(root)
     with cache.locked(source.state / "lists"):
         packages = source.packages()
@@ -204,8 +205,9 @@ def series(root):
 
 
 def nearly(partial):
-    """Returns the end of an error message. It names the newest matching kernel with an incomplete
-    set of packages, and the missing packages."""
+    """Returns the end of an error message. `partial` contains matching kernels with missing
+    packages. The text names the newest of these kernels and its missing packages. It is empty if
+    there is no such kernel."""
     found = sorted(partial, key=lambda item: number(item[0]))
     return f"; {found[-1][0]} lacks {', '.join(found[-1][3])}" if found else ""
 

@@ -14,12 +14,14 @@ NFSTEST_GROUP = re.compile(r"^\*\*\* (?P<name>.*)$")
 # The options that select a transport, for NFStest and for mount(8).
 NFSTEST_CARRIER = {"rdma": "--proto rdma --port 20049", "tcp": "--proto tcp --port 2049"}
 MOUNT_CARRIER = {"rdma": "rdma,port=20049", "tcp": "proto=tcp"}
-# Two workarounds for NFStest. First, NFStest stops its packet capture by a signal to the shell that
-# has started the capture. Some shells start their last command as a child process. The capture
-# would then continue, and the last packets would be missing when NFStest reads the capture. So the
-# shell starts the capture with `exec`. Second, NFStest's second process uses a behaviour that
-# Python 3.13 has removed: names that exec() defines in one function were visible in the next
-# function. In the machine these names are made global.
+# Two workarounds for NFStest:
+# - NFStest stops its packet capture by a signal to the shell that has started the capture. Some
+#   shells start their last command as a child process. The capture would then continue, and the
+#   last packets would be missing when NFStest reads the capture. So the shell starts the capture
+#   with `exec`.
+# - NFStest's second process uses a behaviour that Python 3.13 has removed: names that exec()
+#   defines in one function were visible in the next function. In the machine these names are made
+#   global.
 NFSTEST = """\
 ip route replace default via 192.0.2.1 && mkdir -p /mnt/test && cd /tmp &&
 sed -i 's/exec(fstr)$/exec(fstr, globals())/' /usr/lib/python3/dist-packages/nfstest/rexec.py &&
@@ -51,9 +53,9 @@ insmod {kbuild.NAME}/{kbuild.MODULE}
 grep -w {kbuild.NAME} /proc/filesystems
 rmmod {kbuild.NAME}'"""
 
-# The file system class of stress-ng, without asynchronous I/O and without stressors that do not use
-# the given directory. stress-ng has exit statuses for features that the kernel or the file system
-# lacks.
+# The stressors of stress-ng for asynchronous I/O, and those of its file system class. Stressors
+# that do not use the given directory are left out. stress-ng has exit statuses for features that
+# the kernel or the file system lacks.
 STRESSORS = """
 access acl aio aiol chattr chdir chmod chown copy-file dentry dir dirdeep dirmany dnotify fallocate
 fanotify fcntl fiemap file-ioctl filename filerace flock fpunch fsize fstat getdent handle hdd

@@ -22,19 +22,19 @@ CHECKPATCH = ("--strict", "--quiet", "--no-summary", "--terse", "--ignore", "UNK
 RXE = "drivers/infiniband/sw/rxe"
 # Increase this number when the recipes below change what the results contain.
 RECIPE = 1
-# The directories with the modules that are built for the patched debug kernel. The patches change
-# these modules, or change members of a structure that these modules use. All other modules only
-# pass pointers to such a structure.
+# Directories of modules that are built again for the patched debug kernel. The patches change these
+# modules, or change a structure whose members these modules use. All other modules stay as they
+# are, because they only pass pointers to such a structure.
 PARTS = ("drivers/infiniband/core", RXE, siw.SOURCE, "net/sunrpc", "fs/nfs")
 # Patches that change only files in these directories are built into the modules of the patched
 # debug kernel.
 BUILT = (*PARTS, "include/")
-# A patch that changes only files in these directories changes the kernel crate, which is part of
-# the kernel image. The lab does not build the image again. It builds only the crate's metadata,
-# which contain the generic and inlined functions that our module uses. The compiler stores all of
-# these functions only if it also writes an object, so the recipe below makes it write an object.
-# The functions in `INLINED` are marked as inlined, because our module calls them and the image does
-# not export them.
+# Patches that change only files in these directories change the kernel crate, which is part of the
+# kernel image. The lab does not build the image again. It builds only the crate's metadata, which
+# contain the generic and inlined functions that our module uses. The compiler stores all of these
+# functions only if it also writes an object. So the recipe below makes it write an object.
+# Our module calls the functions in `INLINED`, but the image does not export them. So the lab marks
+# these functions as inlined.
 OF_CRATE = ("rust/", "samples/")
 ENTRY = "rust/kernel/debugfs/entry.rs"
 INLINED = ("    pub(crate) fn dynamic_dir(",)

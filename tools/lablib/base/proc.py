@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Child processes that never outlive the lab.
 
-The kernel kills each child when its parent dies (`setpriv --pdeathsig`), so that not even a killed
-lab leaves a machine running. The signal depends on the thread that starts the child, so only the
-main thread may start children.
+The kernel kills each child when the lab ends (`setpriv --pdeathsig`). So no machine keeps running,
+even if the lab is killed. The kernel kills a child as soon as the thread that started the child
+ends. So only the main thread may start children.
 """
 
 import contextlib

@@ -14,10 +14,10 @@ from ..base.ui import LabError, say
 from . import bench, report, serving
 
 RECORD = "counts"
-# The counts that must not rise, and their tolerances. A tolerance is the sum of a fraction of the
-# recorded number and a constant. The number of work requests and completions is the same in every
-# run. Some counts vary, because they depend on how many times the processor becomes idle between
-# two packets, and on how many times tasks are scheduled. Both depend on the server.
+# The tolerances of the counts. Each is a pair: a fraction of the recorded count, and a constant. A
+# count may rise by the sum of the two. Work requests and completions are the same in every run.
+# Other counts depend on how many times the processor becomes idle between two packets, and on how
+# many times tasks are scheduled. The server determines both.
 TOLERANCE = {
     "work_requests": (0.01, 0.01), "posts": (0.01, 0.01), "completions": (0.01, 0.02),
     # The shortest load has 32 calls. Receives are posted in groups of 16. So this load posts such a
@@ -30,20 +30,22 @@ TOLERANCE = {
     "atomics": (0.04, 0.3), "fences": (0.1, 0.3), "code": (0.05, 5), "data": (0.05, 3),
     "written": (0.05, 2), "l1d": (0.1, 5), "l2": (0.15, 5),
 }
-# If several calls are made at a time, some of them share a post. How many calls share a post
-# depends on the scheduler. If a connection was lost because rxe has repeated a registration, our
-# client uses fences. Then calls wait for each other, and few calls share a post.
+# Maximum number of posts for each call in loads that make several calls at a time. Some of these
+# calls share a post. How many do so depends on the scheduler. Few calls share a post if our client
+# uses fences, because calls then wait for each other. The client uses fences after a connection was
+# lost because rxe has repeated a registration.
 SHARED_POSTS = 1.01
-# A call that shares the post of another call costs the module about 40 more instructions and saves
-# a post. So the number of instructions depends on how many calls share a post: one module needed
-# 1112 and 1140 instructions in two runs. The number of cache lines of kernel code that are used
-# also varies: it was 72 to 87 in three runs with our client, and 105 and 121 in two runs with the
-# in-tree client.
+# Tolerances for loads that make several calls at a time. Two counts vary more with these loads:
+# - The number of instructions depends on how many calls share a post: one module needed 1112 and
+#   1140 instructions in two runs. A call that shares a post costs the module about 40 more
+#   instructions, and saves a post.
+# - The number of cache lines of kernel code was 72 to 87 in three runs with our client, and 105 and
+#   121 in two runs with the in-tree client.
 SHARED = TOLERANCE | {"transport": (0.035, 5), "code": (0.25, 5)}
-# Limits for an RPC, which do not depend on recorded counts. The limits on work requests and
-# completions are absolute numbers. The limits on the columns service, transport and kernel are
-# fractions of the in-tree client's numbers. All limits are for runs without fences (see
-# SHARED_POSTS).
+# Limits for each RPC, which do not depend on recorded counts. The first group contains the limits
+# on work requests and completions. The second group contains the limits on the columns service,
+# transport and kernel, as fractions of the in-tree client's numbers. All limits are for runs
+# without fences (see SHARED_POSTS).
 GOALS = {
     "GETATTR": ((2, 1.04), (1, 1, 0.97)),
     "READ 4 KiB": ((2, 1.04), (0.6, 0.85, 0.97)), "WRITE 4 KiB": ((2, 1.04), (0.67, 0.9, 0.97)),
@@ -60,15 +62,13 @@ HOW_MANY = 4
 WIDE = {"kernel": (0.1, 0), "wake-ups": (0.25, 0.5), "interrupts": (0.5, 1),
         "contended": (0.5, 0.5)}
 # `MANY` is a pattern of the names of loads. With these loads, the whole kernel may execute at most
-# a fraction of the instructions that it executes with the in-tree client. `MANY_PART` is this
-# fraction.
+# the fraction `MANY_PART` of the instructions that it executes with the in-tree client.
 MANY = re.compile(r"16 threads, nconnect=4\b")
 MANY_PART = 0.98
 
-# Tolerances for the counts of the server. `tools/lab count --server --write` records these counts.
-# The tolerances have the same form as the tolerances for the client's counts. The counts vary,
-# because a thread sometimes wakes up and finds no work. In addition, the first and the last calls
-# of a load may be counted only in part.
+# Tolerances for the counts of the server, in the form of `TOLERANCE`. The command `tools/lab count
+# --server --write` records these counts. The counts vary for two reasons: a thread sometimes wakes
+# up and finds no work, and the first and the last calls of a load may be counted only in part.
 SERVED = {
     "passes": (0.05, 0.05), "work_requests": (0.03, 0.02), "posts": (0.03, 0.02),
     "completions": (0.03, 0.02), "recv_posts": (0.1, 0.02), "pages": (0.01, 0.1),
@@ -161,8 +161,9 @@ def measure(spec, rounds):
 
 
 def check(spec, rounds, measured, write):
-    """Compares the counts with the recorded counts, or records them. Measures the counts, or reads
-    them from the file `measured`, which `make bench` has written."""
+    """Compares the counts with the recorded counts. If `write` is true, records the counts instead.
+    If `measured` is given, reads the counts from this file, which `make bench` has written.
+    Otherwise measures them."""
     if measured:
         found = json.loads(pathlib.Path(measured).read_text())
         counts, release = found["counts"], found["kernel"]
@@ -177,8 +178,9 @@ def check(spec, rounds, measured, write):
 
 
 def check_processors(spec, rounds, measured, write):
-    """Compares or records counts of machines with several processors. If `measured` is given, reads
-    the counts from this file, which `tools/lab count --processors` has written."""
+    """Compares counts with the recorded counts, both of machines with several processors. If
+    `write` is true, records the counts instead. If `measured` is given, reads the counts from this
+    file, which `tools/lab count --processors` has written. Otherwise measures them."""
     if measured:
         counts = json.loads(pathlib.Path(measured).read_text())[PROCESSORS]
     else:
@@ -239,8 +241,8 @@ def comparable(found, release):
 
 
 def judge(*parts):
-    """Reports the problems with the counts, and returns the tally. Each part consists of loads, a
-    word that describes them, and the lines about their problems."""
+    """Prints the problems with the counts, and the tally. Returns the exit status. Each part
+    consists of loads, a word that describes their problems, and the lines about these problems."""
     tally = Tally()
     for loads, word, lines in parts:
         for line in lines:

@@ -124,10 +124,14 @@ def servers(spec, scope):
 
 
 def counts(spec, version, rounds, client="both", functions=0):
-    """Returns three results: the exact counts per RPC by client, load and counter, the profile of
-    the counts, and whether all measurements succeeded.
+    """Returns three results:
 
-    For loads with several calls at a time, cache lines are counted in a separate run.
+    - the exact counts per RPC by client, load and counter
+    - the profile of the counts
+    - whether all measurements succeeded
+
+    Cache lines are counted in a separate run. There the loads with many operations at a time have
+    even more operations at a time.
     """
     mount = report.options(version)
     merged, profile, good = report.measure_instructions(spec, client, mount, rounds, functions)

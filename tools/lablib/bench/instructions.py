@@ -25,13 +25,16 @@ GROUPS = {"xprtrdma_rs": "transport", "rpcrdma": "transport", "svcrdma_rs": "tra
           "sunrpc": "sunrpc",
           "nfs": "nfs", "nfsv3": "nfs", "nfsv4": "nfs", "netfs": "nfs", "ib_core": "ib_core",
           "rdma_cm": "ib_core", "ib_cm": "ib_core", "ib_uverbs": "ib_core", "rdma_rxe": "rxe"}
-# The columns of the tables. "kernel" counts all instructions except idle time, waiting for spin
-# locks, and timer interrupts. "service" counts the transport and the code that it calls, without
-# rxe. "copies" is the part of "service" that copies or fills memory. The columns from "transport"
-# to "rest" split "kernel" into the groups in `GROUPS`. "timer" and "spinning" count timer
-# interrupts and waiting for spin locks. The columns from "switches" to "allocations" count calls.
-# The last columns count atomic instructions and fences in "service" and in the transport, and
-# atomic instructions in the kernel without rxe.
+# The columns of the tables:
+# - "kernel": all instructions except idle time, waiting for spin locks, and timer interrupts
+# - "service": instructions in the transport and in the code that it calls, without rxe
+# - "copies": the part of "service" that copies or fills memory
+# - "transport" to "rest": the part of "kernel" in each of the groups in `GROUPS`
+# - "timer", "spinning": instructions in timer interrupts, and in waiting for spin locks
+# - "switches" to "allocations": calls of functions
+# - "atomics", "fences": atomic instructions and fences in "service"
+# - "own-atomics", "own-fences": atomic instructions and fences in the transport
+# - "all-atomics": atomic instructions in the kernel without rxe
 COLUMNS = ("kernel", "service", "copies", "transport", "sunrpc", "nfs", "ib_core", "rxe", "rest",
            "timer", "spinning", "switches", "wakeups", "works", "allocations", "atomics", "fences",
            "own-atomics", "own-fences", "all-atomics")
@@ -43,8 +46,9 @@ COPY = frozenset(("memcpy_orig", "memset_orig", "__memcpy", "__memset", "__memmo
                   "memset", "memmove", "__pi_memcpy", "__pi_memset", "__pi_memmove",
                   "copy_page", "clear_page_rep", "clear_page_orig", "clear_page_erms"))
 HASH = re.compile(r"\[[0-9a-f]{14,16}\]")  # hash of a crate in the names of Rust functions
-# The function that zeroes each page when the page is allocated. Distributions configure their
-# kernels in this way (init_on_alloc).
+# The function that zeroes each page when the page is allocated, as init_on_alloc requires.
+# Distributions build their kernels with init_on_alloc. So the calls of this function count the
+# allocated pages.
 ZEROED = "clear_highpages_kasan_tagged"
 # The beginnings of the names of functions that allocate memory.
 ALLOCATE = ("kmem_cache_alloc", "__kmalloc", "__kvmalloc", "krealloc_node", "get_free_pages",

@@ -15,9 +15,12 @@ COLUMNS = (*PROVIDER, *EXECUTED)
 
 
 def measure(spec, rounds):
-    """Measures all transports. Returns three results. The first is a number for each transport,
-    operation and column. The second contains the plugin's counts for each transport and operation.
-    The third says whether all measurements succeeded."""
+    """Measures all transports. Returns three results:
+
+    - a number for each transport, operation and column,
+    - the plugin's counts for each transport and operation,
+    - whether all measurements succeeded.
+    """
     base = root.path()
     built = module.build(base, kernel.get(base, spec), variant="rds")
     seen, session, status = report.in_client(

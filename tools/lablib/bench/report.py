@@ -44,8 +44,9 @@ SCALE = "scale"
 CLIENTS = ("ours", "intree")
 # Pairs of ways to use our client. `most` is the maximum value of this quotient: the number of
 # instructions of the second way, divided by that of the first way. Only instructions of the
-# transport and of the code that it calls are compared. The rest of the kernel needs fewer
-# instructions if messages are longer. This would hide an increase in the transport.
+# transport and of the code that it calls are compared. The rest of the kernel is left out, because
+# it needs fewer instructions if messages are longer. This decrease would hide an increase in the
+# transport.
 PAIRS = {
     "versions": Pair(("version 1", "version 2"), 1.02, "vers=3,nolock,rdma"),
     "versions-served": Pair(("version 1", "version 2"), 1.02, "vers=3,nolock,rdma",
@@ -176,9 +177,10 @@ def each_way(rows, operation, columns):
 
 
 def tell(rows, executed, functions, output):
-    """For each way to use our client and each operation, prints the functions that execute the most
-    instructions. `functions` is the number of functions to print. Only the transport and the code
-    that it calls are considered. Writes the rows to the file `output` if `output` is given."""
+    """Prints, for each way to use our client and each operation, the functions that execute the
+    most instructions. Only functions of the transport and of the code that it calls are considered.
+    `functions` is the number of functions to print. If `output` is given, writes the rows to this
+    file."""
     for way, operations in executed.items() if functions else ():
         for operation, counted in operations.items():
             print(f"\n{called(way)}, {operation}, transport and what it calls:")
@@ -233,10 +235,14 @@ def count_instructions(spec, client, mount, rounds, functions, inline, memory, o
 
 
 def measure_processors(spec, client, processors, rounds):
-    """Measures with each number of processors in `processors`. Returns three results. The first
-    contains the counts per RPC, by client, operation (with the number of processors) and counter.
-    Each count is the median of the rounds. The second contains the same medians for each piece of
-    code that waited for spin locks. The third says whether all measurements succeeded."""
+    """Measures with each number of processors in `processors`. Returns three results:
+
+    - The counts per RPC, by client, operation (with the number of processors) and counter. Each
+      count is the median of the rounds.
+    - The number of waits for spin locks per RPC, by client, operation and waiting function. Each
+      number is the median of the rounds.
+    - Whether all measurements succeeded.
+    """
     found, waits, good = {}, {}, True
     for number in processors:
         seen, session, status = with_clients(spec, client, "processors", str(rounds),

@@ -6,8 +6,8 @@ from ..artefacts import kernel, root
 from ..base import records
 from . import figures, instructions, report
 
-# Pairs of servers, or of ways to use our server, by the names that guest/serving.py defines. The
-# second of a pair is compared with the first.
+# Each pair names two servers, or two ways to use our server. The second is compared with the first.
+# guest/serving.py explains the names.
 SERVERS = ("intree", "ours")
 VERSIONS = ("version 1", "version 2")
 MESSAGES = ("messages of 4 KiB", "messages of 8 KiB")
@@ -20,9 +20,13 @@ COLUMNS = ("passes", *PROVIDER, "pages", "kmalloc", "transport", "service", "ato
 
 
 def measure(spec, rounds, servers):
-    """Measures all servers. Returns four results: the values of the table's columns per RPC, by
-    server and operation; the counts of instructions, by server and operation; the memory of an idle
-    connection in KiB, by server; and whether all measurements succeeded."""
+    """Measures all servers. Returns four results:
+
+    - the values of the table's columns per RPC, by server and operation
+    - the counts of instructions, by server and operation
+    - the memory of an idle connection in KiB, by server
+    - whether all measurements succeeded
+    """
     seen, session, status = report.in_client(
         spec, [str(rounds), *servers], "serving",
         "intree" if servers == SERVERS else "ours", timeout=report.COUNT_SECONDS,

@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Finds which file of the module uses which other file. Such a use is called an arrow. Checks that
-files and folders do not use each other in a circle. Then every arrow points down, from a higher
-file to a lower file.
+"""Checks that files of the module do not use each other in a circle, and that folders do not
+either.
 
-The check looks at each path in a `use` declaration or in code. It follows the path, through modules
-and re-exports of our crates, to the file that declares the item. Each file has a storey, which is
-one above the highest storey of the files that it uses. Files and folders that use each other in a
-circle have no storey, and the check fails. A call of `xprt.data()` counts as a use of the type that
-`data()` returns. The check ignores tests, documentation and the bounds of type parameters. Methods
-of a trait may name a type like `Slot<T: Transport>`; if its bound counted, both files would form a
-circle.
+A use of one file by another file is called an arrow. Each file has a storey, which is one above the
+highest storey of the files that it uses. So every arrow points down. Files and folders that use
+each other in a circle have no storey, and the check fails. The check also fails if a file is too
+long.
 
-Limits: a method that is called through a value is no arrow, unless the file names its type.
+To find the arrows, the check looks at each path in a `use` declaration or in code. It follows the
+path, through modules and re-exports of our crates, to the file that declares the item. A call of
+`xprt.data()` counts as a use of the type that `data()` returns.
+
+The following are no arrows:
+
+- uses in tests and in documentation;
+- uses in the bounds of type parameters. For example, a method of the trait `Transport` may name the
+  type `Call<T: Transport>`. If the bound counted, the files of the trait and of the type would form
+  a circle.
+- calls of a method through a value, unless the file names the type of the value.
 """
 
 import dataclasses
@@ -29,10 +35,10 @@ PREFIX = "xprtrdma_"
 LONGEST = 500
 
 # Modules that the module! macro makes in the root file. They contain the values of parameters. The
-# check treats them as the lowest modules.
+# check ignores uses of these modules.
 GENERATED = {"module_parameters"}
-# Regular expressions for Rust source: the function call `.data()`, which returns the driver's own
-# data from a transport of the RPC client, and the declaration of the type of these data.
+# Patterns for Rust source. `DATA` finds the function call by which a driver gets its own data from
+# a transport of the RPC client. `DATA_TYPE` finds the declaration of the type of these data.
 DATA = re.compile(r"\.data\(\)")
 DATA_TYPE = re.compile(r"^\s*type Data = (\w+);", re.MULTILINE)
 

@@ -5,8 +5,8 @@ If a case passes with the in-tree client and fails with ours, our client has a b
 with both clients, it is run again over TCP. If the case also fails over TCP, the cause is the NFS
 client, the server or the program.
 
-Our server is tested with both clients. If a case fails with our server, and the record does not say
-that it fails with the in-tree server, the case is also run with the in-tree client and the in-tree
+Our server is tested with both clients. If a case fails with our server, but is not recorded as
+failing with the in-tree server, the program is also run with the in-tree client and the in-tree
 server.
 """
 
@@ -22,9 +22,9 @@ from ..base.ui import LabError, say
 from ..machine import wire
 from ..machine.session import Plan, Session
 
-# The names of the records from which the page of programs is made. There are two records for each
-# server: the programs, and the cases that failed. A run replaces only the rows of the programs that
-# were run.
+# The names of the two records for each server. One record lists the programs, the other lists the
+# cases that failed. The page of programs is made from these records. A run replaces only the rows
+# of the programs that it runs.
 RECORDS = {"intree": ("programs", "program-failures"),
            "ours": ("server-programs", "server-failures")}
 CLIENTS = ("intree", "ours")
@@ -104,8 +104,8 @@ class Found:
 
 
 def worse(intree, ours):
-    """Returns the cases that never fail with the in-tree client, and that fail with our client or
-    are missing in its results."""
+    """Returns the cases that fail with our client, and never fail with the in-tree client. Also
+    returns the groups of cases that ran with the in-tree client, but not with our client."""
     failing = [name for name in ours.failures if name not in intree.failures]
     return sorted(failing) + [f"{name}: not run" for name in dict.fromkeys(intree.groups)
                               if name not in ours.groups]
@@ -174,8 +174,8 @@ def compare(program, spec, runs, tally):
 
 
 def compare_servers(program, spec, runs, tally):
-    """Runs one program with our server and both clients. If a case fails, and the record does not
-    say that it fails with the in-tree server, also runs the program with the in-tree client and
+    """Runs one program with our server and both clients. If a case fails, but is not recorded as
+    failing with the in-tree server, also runs the program with the in-tree client and the in-tree
     server. Returns the row of the record for this program."""
     known, intree = load("intree").get(program.name), Found()
     found, row = {client: Found() for client in CLIENTS}, {}

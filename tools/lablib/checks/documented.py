@@ -17,9 +17,9 @@ CRATES = ("rdma", "sunrpc", "client")
 GUIDE = tuple(REPO / "Documentation" / name for name in (
     "admin-guide.rst", "rails.rst", "messages.rst", "observing.rst", "server.rst"))
 PRINT = re.compile(r'\bpr_(?:err|warn|notice|info)!\(\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
-# Patterns of the placeholder of a value in a message, and of the place where a string literal
-# continues on the next line.
+# Pattern of the placeholder of a value in a message.
 HOLE = re.compile(r"\{[^{}]*\}")
+# Pattern of the place where a string literal continues on the next line.
 CONTINUED = re.compile(r"\\\n\s*")
 NAME = re.compile(r'Self::\w+(?: \{ \.\. \})? => "([^"]+)"')
 LABEL = re.compile(r'writeln!\(\s*f,\s*"([a-z][a-z_ ]*): ')
@@ -28,10 +28,11 @@ EVENT = re.compile(r"^(?:TRACE_EVENT|DEFINE_EVENT)\((?:\w+, )?(\w+)", re.MULTILI
 # shown as a cause.
 NEVER_SHOWN = ("success",)
 PARAMETER = re.compile(r"^(?:        (?=\w+: u32 \{$)|module_param\()(\w+)\b", re.MULTILINE)
-# Pages that name items of the source, and patterns of such names. A name may be a file, an item in
-# a file, a path, a type or a function.
+# Pages that name items of the source.
 PAGES = tuple(REPO / "Documentation" / name for name in (
     "architecture.rst", "gotchas.rst", "version-two.rst"))
+# Patterns of names in a page: any literal, a file or an item in a file, and a path, type or
+# function.
 LITERAL = re.compile(r"``([^`\s]+)``")
 FILE = re.compile(r"([\w/]+\.rs)(?::([\w:]+))?")
 PATH = re.compile(r"(?:\w+::)+\w+(?:\(\))?|[A-Z]\w+|[a-z]\w*_\w+(?:\(\))?")
@@ -89,8 +90,8 @@ def tables():
 
 
 def guide():
-    """Returns the text of the administrator's pages with their tables. Quotation marks in tables
-    are doubled. This function replaces doubled quotation marks by single quotation marks."""
+    """Returns the text of the administrator's pages with their tables. The pages write each
+    quotation mark in a table twice. The returned text contains it once."""
     made = tables()
     return "".join(made.expanded(page.read_text()) for page in GUIDE).replace('""', '"')
 
@@ -99,9 +100,9 @@ def missing(text=None):
     """Yields a line for each message or name that the guide lacks."""
     text = " ".join((text or guide()).split())
     for pieces in messages():
-        # The pages for administrators may write the values of a message differently, and may omit
-        # the message's advice. So only the longest literal part of the message is searched for in
-        # these pages.
+        # A page for administrators may write the values of a message differently, and may omit the
+        # advice at the message's end. So the check looks only for the longest literal part of the
+        # message.
         longest = max(pieces, key=len)
         if longest.split(": ")[0] not in text:
             yield f"log message: {longest}"
@@ -185,8 +186,8 @@ def declared(path, files):
 
 
 def of_kernel(path):
-    """Returns whether the path probably names an item of a kernel type. The function returns true
-    if a source file contains all names of the path, and also `bindings::` with the first name."""
+    """Returns whether the path probably names an item of a kernel type. This is assumed if one
+    source file contains all names of the path, and also `bindings::` followed by the first name."""
     return any(words.issuperset(path) and f"bindings::{path[0]}" in (RUST / file).read_text()
                for file, words in source().items())
 

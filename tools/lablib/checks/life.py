@@ -51,8 +51,8 @@ SERVING = {
     "etc/nfs.conf.d/rdma.conf": "[nfsd]\nrdma=y\nrdma-port=20049\n",
     "etc/exports.d/lab.exports": f"{EXPORT} *(rw,no_root_squash,no_subtree_check,insecure)\n",
 }
-# Two mount points. The first is for the machine's own mount. The second is for the other machine,
-# which mounts the export of this machine.
+# `MOUNT` is the mount point of the tested machine. `THERE` is a mount point on the other machine,
+# which mounts the export of the tested machine.
 MOUNT, THERE = "/mnt/nfs", "/mnt/export"
 MOUNT_THERE = f"mkdir -p {THERE}; mount -t nfs -o rdma,vers=4.2 192.0.2.2:{EXPORT} {THERE}"
 # A program that writes numbers to files of a mount, and reads each number back from the server. It
@@ -371,8 +371,8 @@ def served(life):
         life.look(here, "serving, after a boot", new, NAME, False, more=[SERVER])
         there.check_call(["sh", "-ec", MOUNT_THERE], LOOK_SECONDS)
         writers = Writers(life, channels)
-        # Here the triggers would make the initramfs, which takes long. So the triggers do not run
-        # here, but later, when the packages are removed.
+        # The triggers of dpkg make the initramfs, which takes long. So they do not run during this
+        # upgrade. They run later, when the packages are removed.
         here.check_call(["dpkg", "--no-triggers", "-i", *(
             f"/repo/{file.relative_to(REPO)}" for name in with_modules(new)
             for file in (BUILD / "newer").glob(f"{name}_*.deb"))], PURGE_SECONDS)

@@ -29,7 +29,8 @@ CHECKPATCH = ("--no-tree", "--terse", "--no-summary", "--strict", "--file")
 
 
 # Commands that check the packages. Debian's checker runs with the options that Debian's archive
-# uses. RPM's checker exits with 0 even if it prints warnings.
+# uses. RPM's checker exits with 0 even if it prints warnings, so its output is searched for
+# warnings.
 PACKAGES = """
 rm -rf "$2"
 tools/packaging/build "$1" "$3" "$4" --out "$2" > /tmp/made

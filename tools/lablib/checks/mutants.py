@@ -3,10 +3,14 @@
 
 `mutants.toml` contains the faults: a text that occurs exactly once in a source file, and its
 replacement. Each fault is built in a copy of the source. The module with the fault is loaded in the
-client machine, or in the server machine if the fault is in the server's module. The fault counts as
-noticed if in that machine a test of the fault fails or does not end, if the kernel reports a
-problem, or if the module leaves objects behind. Before the fault is planted, the same tests must
-pass with the unchanged module.
+client machine, or in the server machine if the fault is in the server's module. Before the fault is
+planted, its tests must pass with the unchanged module.
+
+The fault counts as noticed in each of these cases:
+
+- A test of the fault fails or does not end.
+- The kernel reports a problem.
+- The module leaves objects behind.
 
 `tools/host/mutants` does the same with the protocol core and its host tests, but a generator makes
 the faults.
@@ -256,8 +260,8 @@ class Machines:
 
 
 def results(output):
-    """Returns a dictionary from the name of each case, in the order of the run, to a tuple: whether
-    the case passed, its duration in seconds, and the reason of a failure."""
+    """Returns a dictionary in the order of the run. The keys are the names of the cases. Each value
+    is a tuple: whether the case passed, its duration in seconds, and the reason if it failed."""
     found, seconds, reason = {}, 0.0, ""
     for line in output.splitlines():
         if match := RESULT.match(line):

@@ -26,8 +26,8 @@ FAULTS = {"cable": "the client's end of a cable out for 10 s, then a new RDMA de
 
 
 def row(found, date, kernel, client, fault):
-    """Makes a row of the results file from the pauses that the program has reported. None stands
-    for a pause that did not end."""
+    """Returns a row of the results file. `found` contains the pauses that the program has reported,
+    in seconds. None stands for a pause that did not end."""
     some = [pause for pause in found if pause is not None]
     return {"date": date, "kernel": kernel, "client": client, "fault": fault,
             "what": FAULTS[fault],

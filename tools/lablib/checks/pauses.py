@@ -56,8 +56,8 @@ def survive(spec, client, rounds, fault):
         if problem:
             problems.append(problem)
         # Our client must survive each round, so only the in-tree client is tried again on another
-        # pair of machines. If this pair completed no round, the problem is not caused by the fault,
-        # so another pair would not help.
+        # pair of machines. If a pair of machines completes no round, the problem is not caused by
+        # the fault, and another pair would not help.
         if len(found) >= rounds or client == "ours" or not more:
             break
     return paused.row(found, datetime.date.today().isoformat(), release, client,

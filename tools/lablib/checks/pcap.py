@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Reads a capture with tshark, and decides by the protocol layer which errors count.
+"""Reads a capture with tshark, and decides by the protocol layer which errors count:
 
-tshark's NFS dissector reports much of the correct NFS/RDMA traffic of any client as malformed. So
-the layers infiniband and rpcordma must be free of errors. In the layers above them, an error is
-excused only if the same error occurs in a capture of the in-tree client. tshark cannot decode
-version two of RPC-over-RDMA. The module `version_two` judges messages of version two.
+- In the layers infiniband and rpcordma, every error counts.
+- In the layers above them, an error counts unless it also occurs in a capture of the in-tree
+  client. The reason is that tshark's NFS dissector reports much of the correct NFS/RDMA traffic of
+  any client as malformed.
+- tshark cannot decode version two of RPC-over-RDMA. The module `version_two` judges messages of
+  version two.
 """
 
 import collections
@@ -42,8 +44,8 @@ def tshark(path, *options, fields):
 
 
 def findings(path, version_two=()):
-    """Returns how many times each error, a pair (layer, message), occurs in the frames of a
-    capture.
+    """Returns how many times each error occurs in the frames of a capture. An error is a pair
+    (layer, message).
 
     Ignores errors of RPC-over-RDMA in frames whose number is in `version_two`.
     """

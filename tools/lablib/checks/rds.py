@@ -32,8 +32,8 @@ FAULTS = ("link-cut", "link-cut-in-transfer", "link-cut-with-region", "link-cuts
 # Tests that do not run on the debug kernel, because no command on that kernel can drop only the
 # packets of RDMA.
 CUTS = ("link-cut", "link-cut-in-transfer", "link-cut-with-region", "link-cuts")
-# The kernel's own test of RDS runs in one machine. The constants are the files of the kernel's
-# source that the test needs, and the directory of these files in the machine.
+# The kernel's own test of RDS, which runs in one machine. `KERNEL` contains the files of the
+# kernel's source that the test needs. `TREE` is the directory of these files in the machine.
 KERNEL = ("tools/testing/selftests/net/rds", "tools/testing/selftests/net/lib/py",
           "tools/net/ynl/pyynl", "net/rds")
 TREE = "linux"

@@ -13,8 +13,8 @@ from ..base import records
 RUNS, ROWS, FAILURES, FAULTS = ("torture-runs", "torture-rows", "torture-failures",
                                 "torture-faults")
 MIB = 1 << 20
-# Pattern of the path of the console file in a kernel report that `judge` returns. The path is
-# useless on another machine, so it is not recorded.
+# Pattern of the path that `judge` adds to a kernel report: the path of the file with the console's
+# output. The path is useless on another machine, so it is not recorded.
 CONSOLE = re.compile(r" \(all in [^)]*\)")
 VERSIONS = ("3", "4.2")
 
@@ -110,9 +110,13 @@ def text(found):
 
 
 def reason(text):
-    """Returns the line that describes why a run failed. This is the first line of a kernel report,
-    if there is one. Otherwise it is the last line that names an error, for example the last line of
-    a Python traceback. If no line names an error, it is the last line."""
+    """Returns the line that describes why a run failed. It is the first of the following lines that
+    the text contains:
+
+    - the first line of a kernel report
+    - the last line that names an error, for example the last line of a Python traceback
+    - the last line
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     report = next((n for n, line in enumerate(lines) if line.endswith("kernel report:")), None)
     if report is not None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Implements `make torture`: faults at random times. The in-tree client and ours have
-machines of their own.
+"""Implements `make torture`: faults at random times. The in-tree client and our client are tested,
+each on machines of its own.
 
 The program in the client machine is selftests/torture. The module `reliability` stores the results.
 """

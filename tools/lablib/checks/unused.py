@@ -3,9 +3,9 @@
 
 The compiler assumes that a crate's public items are used. So a copy of the core is put into a copy
 of the driver, as a private module. In that copy the compiler's analysis of dead code begins at the
-module's entry points, follows every call, method, constant and constructed variant, and reports the
-items that it does not reach. Tests, benches, fuzzers and examples are left out. The core must not
-permit unused items: the check reports each line of the core with `dead_code`.
+module's entry points. It follows every call, method, constant and constructed variant, and reports
+the items that it does not reach. Tests, benches, fuzzers and examples are left out. The core must
+not permit unused items: the check reports each line of the core with `dead_code`.
 
 The core's modules for the server are not compiled into the client's module, so this check does not
 see them. Only the server's driver uses them. A cfg attribute excludes these modules from the

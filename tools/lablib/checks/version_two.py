@@ -12,8 +12,8 @@ import dataclasses
 import struct
 
 VERSION = 2
-# Maximum length of a Send: `FIRST` before the versions are known (section 5), and `INLINE`
-# afterwards (section 2.3), unless both ends announced a larger maximum (RFC 8797).
+# Maximum length of a Send. `FIRST` applies before the versions are known (section 5). `INLINE`
+# applies afterwards (section 2.3), unless both ends announced a larger maximum (RFC 8797).
 FIRST, INLINE = 1024, 4096
 # Values of enum msg_type and of enum rpcrdma2_proc.
 CALL, REPLY = 0, 1
@@ -23,11 +23,12 @@ PROCEDURES = {MSG: "MSG", NOMSG: "NOMSG", ERROR: "ERROR", OPTIONAL: "OPTIONAL"}
 # Values of enum rpcrdma2_errcode.
 ERR_VERS = 1
 ERRORS = {ERR_VERS: "ERR_VERS", 2: "ERR_BAD_HEADER", 3: "ERR_INVAL_OPTION"}
-# RFC 5531: the words of a call, and the flavours of credentials. RFC 2203 5: the beginning of the
-# credentials of RPCSEC_GSS.
+# The words of a call, up to the flavour of its credentials (RFC 5531).
 RPC_CALL = ("xid", "mtype", "rpcvers", "prog", "vers", "proc", "flavour")
+# The words of a call with RPCSEC_GSS, up to the procedure in its credentials (RFC 2203 5).
 GSS_CALL = (*RPC_CALL, "length", "gss_vers", "gss_proc")
 GSS = 6
+# Flavours of credentials.
 FLAVOURS = {0: "none", 1: "sys", GSS: "gss"}
 NULL = 0
 RPCSEC_GSS_DESTROY = 3
@@ -222,8 +223,8 @@ class Connection:
         self.longest = longest
         self.lines, self.complaints, self.counts = [], [], collections.Counter()
         self.agreed = False  # whether the probe was answered
-        # The calls that have no answer yet, and all options. Each element is a pair: whether the
-        # client sent the call or the option, and the xid.
+        # `open` contains the calls that have no answer yet, `options` all options. An element is a
+        # pair: whether the client is the sender of the call or option, and the xid.
         self.open, self.options = set(), set()
         # The calls that end a security context. The RPC client does not wait for their answers, so
         # the connection may end before the answers arrive.

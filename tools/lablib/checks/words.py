@@ -16,10 +16,10 @@ import pathlib
 import re
 import tokenize
 
-# Directories that the check leaves out, although their comments contain words that it would report.
-# No directory may be added to this list. The comments of the debug kernel's builder are changed
-# only together with the next debug kernel, because each change of the builder changes the name of
-# the debug kernel.
+# Directories that the check leaves out. No directory may be added to this list. The comments of the
+# debug kernel's builder contain words that the check would report. They are changed only together
+# with the next debug kernel, because each change of the builder changes the name of the debug
+# kernel.
 OPEN = ("tools/debug-kernel/",)
 # Pages that are left out, because a program generates them.
 NOT_PAGES = ("Documentation/conformance.rst",)

@@ -161,8 +161,8 @@ class Command:
             if request.get("pty"):
                 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
             os.closerange(3, 1024)
-            # The agent ignores these signals. A new program would inherit this, and the signals
-            # would not end the program. So the default actions are restored.
+            # The agent ignores these signals, and a new program inherits ignored signals. So the
+            # default actions are restored. Otherwise the signals would not end the program.
             for number in (signal.SIGPIPE, *DEAF):
                 signal.signal(number, signal.SIG_DFL)
             signal.set_wakeup_fd(-1)

@@ -28,8 +28,9 @@ def places(key):
 
 
 def parse(text):
-    """Parses the text of a histogram. Returns a counter whose keys are the results of `places`. The
-    count of a result is the sum of the counts of all keys in the text that lead to this result."""
+    """Parses the text of a histogram. Returns a counter. Each key of the counter is the result of
+    `places` for a key of the text. If several keys of the text have the same result, their counts
+    are added."""
     dropped = DROPPED.search(text)
     if not dropped or int(dropped[1]):
         raise RuntimeError("a histogram that is not complete")

@@ -80,7 +80,7 @@ class Plugin:
 
 class Symbols:
     """The kernel's list of symbols (/proc/kallsyms). The symbols of the kernel itself are sorted by
-    address, the symbols of modules are not."""
+    address, but the symbols of modules are not."""
 
     def __init__(self, name):
         """Reads the list of symbols, and writes a copy of the list to the results as the file
@@ -178,9 +178,9 @@ def selftests(name):
 
 
 def in_way(way, options):
-    """Yields operations that are made one at a time. `way` is the name of a way in
-    `transport.WAYS`. The calls go to our server, or go through the responder of the selftests to
-    the in-tree server."""
+    """Yields operations that are made one at a time. `way` is the name of an entry of
+    `transport.WAYS`. Calls to our server go there directly. Calls to the in-tree server go through
+    the responder of the selftests."""
     lib, port = selftests("responder"), 20049
     number, size = transport.WAYS[way]
     transport.set_inline(size)
@@ -234,9 +234,9 @@ def measure(plugin, client, module, operations, prefix):
 
 
 def entry(plugin, client, prefix, number, operation):
-    """Counts one operation, which is given by name, load and mounts. Returns the entry for the list
-    of results. `number` is the number of the operation among the operations that use the same file
-    of symbols."""
+    """Counts one operation. `operation` is a tuple of its name, its load and its mounts. Returns
+    the entry for the list of results. `number` is the number of the operation among the operations
+    that use the same file of symbols."""
     name, load, mounts = operation
     file = f"{prefix}-{number}.counts"
     return {"client": client, "operation": name, "rpcs": count(plugin, name, load, mounts, file),
@@ -245,8 +245,8 @@ def entry(plugin, client, prefix, number, operation):
 
 def count(plugin, name, load, mounts, file):
     """Counts the instructions of a load, and writes the counts to a file. Returns the number of
-    RPCs. If a connection breaks during the count, counts again. On an overloaded host, connections
-    of every client can break."""
+    RPCs. If a connection breaks during the count, counts again, because the connections of any
+    client can break on an overloaded host."""
     for _ in range(TRIES):
         # The first run is not counted, because it allocates objects. Later runs with the same
         # number of simultaneous operations use these objects again.

@@ -90,8 +90,8 @@ def leaks():
 def main(what):
     checks = [nfs_mounts, taint]
     # The in-tree server keeps the connections of silent clients until it searches for them, which
-    # can take minutes. Objects that the server has left behind do not show an error of the client,
-    # so the server is not checked for such objects if it is the in-tree server.
+    # can take minutes. So objects in the machine of the in-tree server are no sign of an error.
+    # `everything` is passed only if this machine is the client or runs our server.
     if "everything" in what:
         checks += [resources, modules, leaks]
     deadline = time.monotonic() + PATIENCE_SECONDS

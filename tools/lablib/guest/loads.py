@@ -131,8 +131,8 @@ class Bed:
             os.fsencode(self.paths[0]), n))
 
     def fresh(self, count):
-        """Returns a prefix and a number n. The prefix followed by n, n + 1 and so on gives `count`
-        new paths. No earlier call has returned these paths."""
+        """Returns a prefix and a number n, for `count` new paths. The paths consist of the prefix
+        followed by n, n + 1 and so on. No earlier call has returned these paths."""
         self.used += count
         return os.fsencode(f"{self.mounts[0]}/name-"), self.used - count
 

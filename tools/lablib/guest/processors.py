@@ -33,12 +33,13 @@ from .instructions import TIMERS, WAIT
 # the number of connections.
 CONNECTIONS = (1, 4, 16)
 SCHEDSTATS = pathlib.Path("/proc/sys/kernel/sched_schedstats")
-# SENT contains tracepoints of interrupts that a processor sends to other processors. TIMED contains
-# functions that run at regular times, such as the function of the timer interrupt. The interrupts
-# that these functions send are counted separately, because their number depends on the speed of the
-# host. Softirqs for other work also run at the end of the timer interrupt. They do not count as
-# timed, because the recorded part of their stacks does not contain the interrupt's function.
+# Tracepoints of interrupts that a processor sends to other processors.
 SENT = ("ipi/ipi_send_cpu", "ipi/ipi_send_cpumask")
+# Functions that run at regular times, such as the function of the timer interrupt. The interrupts
+# that these functions send are counted separately, because their number depends on the speed of the
+# host. Softirqs for other work also run at the end of the timer interrupt. But the interrupts that
+# such softirqs send are not counted separately, because the recorded part of their stacks does not
+# contain the timer interrupt's function.
 TIMED = (*TIMERS, "sysvec_apic_timer_interrupt", "rcu_core")
 # Fields of a processor's line in /proc/schedstat: the number of wake-ups that the processor has
 # made, and the number of wake-ups of tasks on the same processor.
@@ -79,8 +80,8 @@ def waiter(stack):
 
 
 def waits(found):
-    """Returns how many times each pair (function, module) had to wait for a lock. `found` is a
-    histogram that contains a count for each call stack."""
+    """Returns how many times each function had to wait for a lock, by the pair (function, module).
+    `found` is a histogram that contains a count for each call stack."""
     total: collections.Counter = collections.Counter()
     for stack, times in found.items():
         total[waiter(stack)] += times

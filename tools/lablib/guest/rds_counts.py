@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0
 """Counts what a transport of RDS does for each message and each RDMA operation.
 
-This program runs in the client machine, which must run with the plugin tools/native/instructions.c.
-
     rds_counts.py MODULE ROUNDS TRANSPORT...
 
-This program measures one TRANSPORT after the other, with ROUNDS rounds each. A TRANSPORT is `ours`
-(the module file MODULE) or `intree`. `intree` must be the last, because it cannot be unloaded. The
-server machine uses the in-tree transport. In some operations, the client machine sends messages
-that come back. In the others, one machine is the client of rds-rdma(7), and the other machine is
-the server of rds-rdma(7): the client offers memory, and the server reads or writes that memory. The
-client machine of the lab takes both parts, one after the other.
+This program runs in the client machine, with the plugin tools/native/instructions.c. It starts
+itself in the server machine as well, with the argument `there`. The server machine uses the in-tree
+transport.
 
-The counts of instructions and the symbols go to /results. A JSON object on standard output has two
-members. `instructions` names the files and their contents. `provider` contains the counts of
-the RDMA device for one operation, by transport, operation and counter.
+The program measures each TRANSPORT with ROUNDS rounds. A TRANSPORT is `ours` (the module file
+MODULE) or `intree`. `intree` must be the last, because it cannot be unloaded.
 
-This program starts itself in the server machine, with the argument `there`.
+The operations are of three kinds:
+
+- The client machine sends messages, and the server machine sends them back.
+- The client machine offers memory, and the server machine reads or writes it. The client machine is
+  the client of rds-rdma(7).
+- The server machine offers memory, and the client machine reads or writes it. The client machine is
+  the server of rds-rdma(7).
+
+The counts of instructions and the symbols go to /results. The program prints a JSON object with two
+members. `instructions` names the files with counts, and what each file contains. `provider`
+contains the counts of the RDMA device for one operation, by transport, operation and counter.
 """
 
 import dataclasses
@@ -53,8 +57,9 @@ class Load:
     """
 
     name: str
-    # `message`: both machines send messages. `offer`: the machine that is measured is the client of
-    # rds-rdma(7). `fetch`: the machine that is measured is the server of rds-rdma(7).
+    # `message`: both machines send messages. `offer`: the client machine offers memory, and is the
+    # client of rds-rdma(7). `fetch`: the client machine reads or writes offered memory, and is the
+    # server of rds-rdma(7).
     kind: str
     size: int
     write: bool = False

@@ -22,11 +22,13 @@ STREAM = 0
 class Remote:
     """The destination of commands: "server", "client" or "lab".
 
-    "lab" executes commands for power and cables. ["server", "off"] and ["server", "on"] switch the
-    server off and on. ["server", "on"] returns when the server serves again. ["client", "unplug"]
-    and ["client", "plug"] disconnect and connect the client's end of a cable. The same commands
-    with "server" are for the server's end. A third word is the number of the cable. Without it, the
-    number is 0.
+    "lab" executes commands for power and cables:
+
+    - ["server", "off"] switches the server off. ["server", "on"] switches the server on, and
+      returns when it serves again.
+    - ["client", "unplug"] and ["client", "plug"] disconnect and connect the client's end of a
+      cable. The same commands with "server" are for the server's end. A third word is the number of
+      the cable, which is 0 by default.
     """
 
     def __init__(self, where):

@@ -14,8 +14,8 @@ KVM = ["-accel", "kvm", "-cpu", "host"]
 # Each executed instruction takes 8 ns of the machine's time. While the machine is idle, its time
 # advances as on the host. So a machine whose instructions are counted gets the same number of timer
 # interrupts on hosts of any speed. Fast string instructions are switched off, because QEMU would
-# execute them byte by byte. Without them the kernel copies in loops, whose instructions are
-# counted.
+# execute them byte by byte. Without these instructions the kernel copies in loops, and the
+# instructions of the loops are counted.
 COUNTED_CPU = ["-cpu", "max,la57=off,erms=off,fsrm=off"]
 COUNTED = ["-accel", "tcg,thread=single,tb-size=512", *COUNTED_CPU,
            "-icount", "shift=3,sleep=on,align=off"]

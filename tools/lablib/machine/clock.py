@@ -41,8 +41,8 @@ def kilohertz(root):
 
 def words(root, of):
     """Returns the kernel parameters for an emulated machine of this architecture."""
-    # On a host with another type of processor, the emulator computes the time stamp counter, so the
-    # kernel needs no parameter.
+    # If the host has another type of processor than the machine, the emulator computes the time
+    # stamp counter, and the kernel needs no parameter.
     if of is not arch.AMD64 or not of.is_host:
         return ()
     return (f"tsc_early_khz={kilohertz(root)}",)

@@ -42,8 +42,8 @@ class Foreign:
 
 
 # The acknowledgement of an earlier Send can arrive a second time between the packets of the answer
-# to an RDMA Read. If the next packet of the answer would be a middle packet, check_ack() then fails
-# but sets no status. So do_complete() reports the Read as complete, although some of its data are
+# to an RDMA Read. If rxe expects a middle packet of the answer at that time, check_ack() fails but
+# sets no status. So do_complete() reports the Read as complete, although some of its data are
 # missing.
 FOREIGN = (
     Foreign("WARNING: drivers/infiniband/sw/rxe/rxe_comp.c:827 at rxe_completer+",

@@ -74,10 +74,15 @@ class Pair:
                  memory=(2048, 2048), pcap=False, provider="rxe", plugin=None,
                  detour=False, processors=1, words=(), rails=1, client=Machine, serving=None,
                  serving_words="", counted="client"):
-        """Prepares both machines. `client` is the Python class of the client machine. `serving` is
-        the file of our server module, and `serving_words` are the parameters of that module.
-        `counted` is the name of the machine that gets the QEMU plugin `plugin` and the kernel
-        parameters `words`."""
+        """Prepares both machines.
+
+        - `client`: the Python class of the client machine
+        - `serving`: the file of our server module
+        - `serving_words`: the parameters of our server module
+        - `counted`: the name of the machine that gets `plugin` and `words`
+        - `plugin`: a QEMU plugin
+        - `words`: parameters of the kernel
+        """
         special = {"plugin": plugin, "words": words}
         self.root, self.results = root, pathlib.Path(results or new_results()).resolve()
         self.results.mkdir(parents=True, exist_ok=True)

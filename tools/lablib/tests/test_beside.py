@@ -105,9 +105,9 @@ KNOWN = {"both": {"known": True}, "worse": {}, "groups": 0}
 class Servers(unittest.TestCase):
 
     def bad(self, known, intree, ours, more=None):
-        """Calls `with_our_server` with the result lines of two runs against our server: `intree`
-        with the in-tree client, and `ours` with our client. `known` and `more` are results with
-        the in-tree server."""
+        """Calls `with_our_server`. `known` and `more` are results with the in-tree server. `intree`
+        and `ours` are result lines of runs with our server: `intree` with the in-tree client, and
+        `ours` with our client."""
         return with_our_server(known, {"intree": found(LINES, (intree, 0)),
                                        "ours": found(LINES, (ours, 0))}, more or Found())
 

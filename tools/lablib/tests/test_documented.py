@@ -75,7 +75,7 @@ class Documented(unittest.TestCase):
 
     def test_a_word_of_the_source_is_no_item(self):
         """A name is out of date if no item has it, even if every word of the name occurs in a
-        source file. The documentation contained these names long after their items had been
+        source file. The documentation contained the names below long after their items had been
         removed."""
         for name in ("Client::send", "Client::stop", "Client::abandon", "Client::revoke",
                      "Client::timed_out", "rpc/receive.rs:answer", "XdrBuf::read",

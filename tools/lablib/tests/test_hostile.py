@@ -209,9 +209,8 @@ class Honest(Case):
         self.assertEqual(self.wrong(), [])
 
     def test_what_is_long(self):
-        """Version two uses messages of 4096 bytes although the client announces fewer bytes. The
-        header of version two is 4 bytes longer than the header of version one.
-        """
+        """In version two a message may have 4096 bytes even if the client announces a smaller size.
+        The header of version two is 4 bytes longer than the header of version one."""
         for wire, fits in ((1, 1024 - 28 - 20), (2, 4096 - 32 - 20)):
             for length, kind in ((fits, "RDMA_MSG"), (fits + 4, "RDMA_NOMSG")):
                 reply = SMALL_REPLY.ljust(length, b"x")

@@ -56,9 +56,9 @@ class Splats(unittest.TestCase):
         end = "[    1.3] ---[ end trace 0000000000000000 ]---\n"
         self.assertIsNone(judge.splats(f"quiet\n{foreign}{end}quiet"))
         self.assertEqual(judge.foreign(f"a\n{foreign}{end}b"), ("a\nb", [judge.FOREIGN[0]]))
-        # A foreign report is a known report that is not counted. A report that follows a foreign
-        # report, or is inside it, is counted. A report that resembles a foreign report is counted,
-        # too, if its end is missing, or if it names another source line than the foreign report.
+        # A foreign report is a known report that is not counted. These reports are counted:
+        # - a report after a foreign report, or inside it,
+        # - a report that resembles a foreign report, but has no end or names another source line.
         self.assertIsNotNone(judge.splats(f"{foreign}[    1.2] BUG: bad\n{end}"))
         self.assertIsNotNone(judge.splats(f"{foreign}[    1.2] Modules linked in: rxe\n{end}"))
         self.assertIn("BUG: bad", judge.splats(f"{foreign}{end}BUG: bad"))
