@@ -174,7 +174,7 @@ u32 fake_connect_data(void *buf, u32 size);
 u32 fake_sends(struct ib_qp *qp);
 u32 fake_receives(struct ib_qp *qp);
 int fake_look(struct ib_qp *qp, u32 nth, struct fake_posted *posted);
-/* Completes up to count work requests of the send queue; returns how many. */
+/* Completes at most @count work requests of the send queue. Returns how many. */
 u32 fake_complete(struct ib_qp *qp, u32 count, u32 status);
 
 /*

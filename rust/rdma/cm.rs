@@ -184,9 +184,9 @@ pub struct CmId {
 // SAFETY: Any thread may use an id.
 unsafe impl Send for CmId {}
 // SAFETY: The lock `calls` serialises binding, the start of address resolution, connecting and
-// disconnecting. For all other calls, the CM checks the id's state under a lock of its own. Fields
-// of the id are read only after they have their final values. The only exception is the source
-// address on iWARP (see `local_addr`).
+// disconnecting. For all other calls, the CM checks the id's state under a lock of its own. No
+// field of the id is read before it has its final value. The only exception is the source address
+// on iWARP (see `local_addr`).
 unsafe impl Sync for CmId {}
 
 impl CmId {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The connections of a listener, from the connection request on, and the causes for which
+//! The connections of a listener, starting with their connection requests, and the reasons why
 //! connections end.
 
 use crate::{

@@ -93,7 +93,7 @@ impl Follower {
     /// listener listen again, and then call [`Follower::listened`].
     pub(crate) fn is_due(&self) -> bool {
         // ORDERING: Pairs with the fence in `ring`. The caller has cleared the flag that `bell`
-        // sets. The fence orders the clearing of that flag before the read of `due`.
+        // sets. This fence orders that clearing before the read of `due`.
         fence(SeqCst);
         self.due.swap(false, Relaxed)
     }

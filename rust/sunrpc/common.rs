@@ -101,7 +101,7 @@ impl Common {
     }
 
     /// Calls `f` with the current text of a setting of the network namespace. `f` must not read a
-    /// setting. The text is empty if the class is no longer registered. May sleep.
+    /// setting. The text is empty if this transport class is no longer registered. May sleep.
     pub fn setting<R>(&self, net: &Net, setting: Setting, f: impl FnOnce(&str) -> R) -> R {
         match &*self.settings.lock() {
             Some(settings) => settings.read(net, setting, f),

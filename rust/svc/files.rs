@@ -17,7 +17,8 @@ use xprtrdma_base::{
 };
 
 global_lock! {
-    // SAFETY: `Owner::new` initialises the lock before `READY` is done, and `files` checks `READY`.
+    // SAFETY: `READY` is marked as done only after `Owner::new` has initialised the lock, and
+    // `files` checks `READY` before it uses the lock.
     unsafe(uninit) static ROOT: Mutex<Option<Arc<Dir>>> = None;
 }
 

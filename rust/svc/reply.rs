@@ -74,7 +74,7 @@ impl<'a> Reply<'a> {
     /// short, or if the pages of these bytes were taken. Does not sleep.
     #[inline]
     pub fn copy(&self, from: u32, to: &mut [u8]) -> Result {
-        // The head is not in pages that were taken.
+        // The head is never in the pages that `take_pages` and `take_middle` take.
         match self.message.is_in_head(from, to.len()) {
             true => self.message.copy(from, to),
             false => self.copy_from_parts(from, to),

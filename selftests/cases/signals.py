@@ -231,7 +231,7 @@ def change_mode(_, path):
 
 
 def window():
-    """Returns the numbers that sunrpc shows in sysfs about the only transport."""
+    """Returns the numbers that sunrpc shows in sysfs for the transport. There is one transport."""
     return xprt.info(xprt.directories()[0])
 
 

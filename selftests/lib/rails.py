@@ -67,8 +67,8 @@ def spread():
 
 
 def is_even():
-    """Returns whether all connections exist, and the connection counts of the devices differ by
-    at most one."""
+    """Returns whether all connections exist and are spread evenly: the connection counts of the
+    devices differ by at most one."""
     numbers = spread()
     return sum(numbers) == len(states()) and max(numbers) - min(numbers) <= 1
 

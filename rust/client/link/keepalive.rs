@@ -137,7 +137,7 @@ impl Link {
     /// because the work item `suspicion` may already be queued for a later time.
     fn probe_soon(self: &Arc<Self>) {
         let queue = self.services().common().looks().queue();
-        // If queueing fails, the work item is being cancelled, or is already queued.
+        // Queueing fails only if the work item is being cancelled or is already queued.
         let _ = queue.enqueue_delayed::<Arc<Self>, PROBE_WORK>(self.clone(), 1);
     }
 
@@ -154,7 +154,7 @@ impl Link {
         let ms = u32::try_from(span.get()).unwrap_or(u32::MAX);
         let delay = Jiffies::from_ms(ms).count().max(1);
         let queue = self.services().common().looks().queue();
-        // If queueing fails, the work item is being cancelled, or is already queued.
+        // Queueing fails only if the work item is being cancelled or is already queued.
         let _ = queue.enqueue_delayed::<Arc<Self>, SUSPICION_WORK>(self.clone(), delay);
     }
 }

@@ -21,7 +21,7 @@ pub struct BackoffConfig {
 }
 
 impl Default for BackoffConfig {
-    /// The first delay is at most half a second. The limit doubles up to thirty seconds.
+    /// The first delay is at most half a second. This maximum doubles up to thirty seconds.
     fn default() -> Self {
         Self {
             first: Millis::new(500),

@@ -115,7 +115,7 @@ impl<'a, S> Call<'a, S> {
     #[inline]
     pub(crate) fn reply_header_len(&self) -> usize {
         let fixed = self.facts.version.fixed_len();
-        // NO-OVERFLOW: A message in memory contains the lists.
+        // NO-OVERFLOW: The lists are part of a message in memory, so they are short.
         fixed.wrapping_add(self.layout.returned_len())
     }
 }

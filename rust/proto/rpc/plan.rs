@@ -90,8 +90,8 @@ const fn sum(head: u32, pages: u32, tail: u32) -> u64 {
 
 /// Counts the segments that each chunk would have; see [`RegionLimits::segments`].
 ///
-/// [`plan`] calls a method only if it considers the chunk of that method. Most messages need no
-/// chunk, so nothing is counted for them.
+/// Each method is for one kind of chunk. [`plan`] calls a method only if the message may need that
+/// kind of chunk. Most messages need no chunk, so nothing is counted for them.
 pub trait Segmentation {
     /// Returns the number of segments of a Read chunk for the call's pages.
     fn read(&self) -> usize;
@@ -481,8 +481,9 @@ impl RegionLimits {
     }
 }
 
-// The arguments are numbers, so that they can stay in registers. The caller would have to keep a
-// structure in memory, even in the usual case, in which it does not call this function.
+// The arguments are numbers, so that they can stay in registers. If the argument were a structure,
+// the caller would have to keep it in memory, even in the usual case, in which it does not call
+// this function.
 #[inline(never)]
 fn segments_of_rare(pages: u32, page_size: u32, gaps: bool, offset: u32, length: u32) -> usize {
     let limits = RegionLimits {

@@ -60,7 +60,7 @@ pub enum Echo {
 }
 
 impl Echo {
-    /// Returns whether the message repeats the region's offset `offset`.
+    /// Returns whether the message contains `offset`, the offset of the region.
     #[inline(always)]
     pub(super) fn has_offset(self, message: &[u8], offset: u64) -> bool {
         let offset = offset.to_be_bytes();

@@ -22,7 +22,7 @@ PACKAGES = ("ca-certificates", "dbus", "grub-efi-amd64-signed", "initramfs-tools
 # The boot programs that the firmware starts, and their paths on the firmware's disk.
 LOADERS = {"usr/lib/shim/shimx64.efi.signed": "EFI/BOOT/BOOTX64.EFI",
            "usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed": "EFI/BOOT/grubx64.efi"}
-# Increase this number when the recipe below changes what a finished installation contains.
+# Increase this number when a change of the recipe alters the contents of an installation.
 RECIPE = 1
 SECONDS = 1800
 IMAGE_BYTES = 8 << 30

@@ -82,7 +82,7 @@ def number(text):
 
 
 def series_of(release):
-    """Returns the series of a release or of a package's name, such as 7.3."""
+    """Returns the series, such as 7.3, of a release or of a package (given by its name)."""
     return ".".join(re.findall(r"\d+", release)[:2])
 
 
