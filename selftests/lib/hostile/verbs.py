@@ -5,6 +5,7 @@ manager."""
 import collections
 import contextlib
 import errno
+import gc
 import os
 import select
 import time
@@ -26,6 +27,7 @@ SENDS = 256
 STAGE = (1 << 20) + (64 << 10)
 OUTGOING = 2 << 20      # number of bytes of the memory for messages in flight
 WAIT_SECONDS, PAUSE_SECONDS = 20, 0.05
+MANY_FILES = 64         # more files than a call of a library opens
 SEND_NUMBERS = 1 << 32  # smallest number of a work request that is not a Receive
 SENDS_OF_ALL_KINDS = (e.IBV_WR_SEND, e.IBV_WR_SEND_WITH_INV, e.IBV_WR_SEND_WITH_IMM)
 OK = "success"
@@ -36,22 +38,27 @@ CM_EVENT = {getattr(ce, name): name[len("RDMA_CM_EVENT_"):].lower()
             for name in dir(ce) if name.startswith("RDMA_CM_EVENT_")}
 
 
+def is_of(kind, fd):
+    """Returns whether the name of this process's open file `fd` ends with `kind`."""
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}").endswith(kind)
+    except OSError:
+        return False
+
+
 def with_descriptor(make, kind):
     """Creates an object of pyverbs. Returns the object and its file descriptor, which pyverbs does
     not expose."""
-    def descriptors():
-        found = set()
-        for fd in os.listdir("/proc/self/fd"):
-            try:
-                if os.readlink(f"/proc/self/fd/{fd}").endswith(kind):
-                    found.add(int(fd))
-            except OSError:
-                continue
-        return found
-
-    before = descriptors()
-    made = make()
-    fd = (descriptors() - before).pop()
+    # A new file gets the lowest free number. The first use of librdmacm opens other files before.
+    # The garbage collector must not close files here, because that would free lower numbers.
+    gc.disable()
+    try:
+        lowest = os.dup(0)
+        os.close(lowest)
+        made = make()
+    finally:
+        gc.enable()
+    fd = next(fd for fd in range(lowest, lowest + MANY_FILES) if is_of(kind, fd))
     # An event that select() has reported may disappear before it is read, together with the object
     # that it is about. A read must not wait for such an event, so the descriptor must not block.
     os.set_blocking(fd, False)

@@ -13,6 +13,7 @@ from pyverbs.mr import MR
 from pyverbs.pd import PD
 from pyverbs.qp import QPAttr
 
+from ..env import ENV
 from ..hostile.message import Segment
 from ..hostile.verbs import (
     CM_EVENT,
@@ -102,7 +103,7 @@ class Requester(Connection):
 
     def expect_event(self, wanted):
         """Waits for this event, and returns its private data."""
-        name, private = self.event(WAIT_SECONDS)
+        name, private = self.event(ENV.patience(WAIT_SECONDS))
         if name != wanted:
             raise NotAccepted(f"{name} instead of {wanted}")
         return private
