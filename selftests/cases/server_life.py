@@ -21,6 +21,8 @@ CALLS = 8
 MOST = 128
 # The cause of the end of a connection that nfsd closes, as debugfs shows it.
 BY_NFSD = "nfsd ended it"
+# Time for which the connections of many clients are idle, in seconds.
+IDLE_SECONDS = 120
 # `ADDRESSES` contains the addresses of clients that hold idle connections at the same time.
 # `MOST_KIB` is the maximum number of KiB of the server's memory for each connection. This memory
 # includes the queues of the software device.
@@ -215,20 +217,31 @@ def many_idle_connections(t):
 
 
 def hold(stop, stage, address, port, count):
-    """Makes connections from one address, makes one call on each of them, and keeps them idle.
-    Returns how many of these connections the server ended.
+    """Makes connections from one address, and keeps them idle, apart from a call on each of them
+    every two minutes. nfsd ends a connection without a call for six minutes, and the debug kernel
+    needs longer to make all connections. Returns how many of these connections the server ended.
     """
     # This child process opens its own RDMA device. It must not close the parent's device, because
     # both processes share the open file of that device.
     own = types.SimpleNamespace(verbs=stage.verbs, device=stage.verbs.Device(faults.device()))
-    opened = []
+    opened, clock = [], wait.Clock()
+
+    def use():
+        nonlocal clock
+        if clock.seconds() > IDLE_SECONDS:
+            clock = wait.Clock()
+            for client in opened:
+                client.look()
+
     for _ in range(count):
         client = Client(own, port=port, source=address)
         client.connection.connect()
         client.look()
         opened.append(client)
+        use()
     while not stop():
         time.sleep(0.1)
+        use()
     ended = sum(client.connection.ended() for client in opened)
     for client in opened:
         client.connection.close()
