@@ -344,7 +344,7 @@ impl Connection {
         self.last_rx.write_once(Jiffies::now().count());
     }
 
-    /// Records that a message that this host sent completed without an error.
+    /// Records that a Send of this host has completed without an error.
     #[inline]
     pub(crate) fn note_end(&self) {
         self.last_end.write_once(Jiffies::now().count());

@@ -216,7 +216,7 @@ impl<C: Established> Machine<C> {
     /// Stores the owner of the connection that was just made.
     pub(crate) fn own(&self, connection: C) {
         let old = self.owner.lock().replace(connection);
-        // `old` is empty, because an older connection ended before this attempt began.
+        // `old` is empty, because any older connection ended before this attempt began.
         drop(old);
     }
 

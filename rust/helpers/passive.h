@@ -51,7 +51,7 @@ bool xprtrdma_dma_map_piece(struct ib_pd *pd, struct page *page, size_t offset,
 			    size_t len, unsigned int dir, struct ib_sge *sge);
 /* Whether the device needs xprtrdma_dma_unmap(). The result never changes. */
 bool xprtrdma_dma_needs_unmapping(struct ib_device *dev);
-/* Unmaps the bytes of elements that the functions above have written. */
+/* Unmaps the memory of SGEs that the functions above have filled in. */
 void xprtrdma_dma_unmap(struct ib_device *dev, const struct ib_sge *sges,
 			size_t count, unsigned int dir);
 void *xprtrdma_page_address(const struct page *page);

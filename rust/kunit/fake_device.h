@@ -125,7 +125,7 @@ void fake_begin(void);
  * mapped for the device.
  */
 void fake_virtual_addresses(bool on);
-/* Sets the DMA layer's maximum length of a list entry, in bytes. */
+/* Sets the DMA layer's maximum length of a scatterlist entry, in bytes. */
 void fake_max_entry(u32 bytes);
 /*
  * Returns the length in bytes of the longest entry of the list that was last

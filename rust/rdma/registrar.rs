@@ -55,7 +55,7 @@ use xprtrdma_bindings as bindings;
 
 /// Maximum number of checks whether a registration has completed.
 const LOOKS: u32 = 20_000;
-/// Time between two of these checks.
+/// Time between two checks whether a registration has completed.
 const PAUSE: Delta = Delta::from_micros(100);
 
 /// Value of [`Entry::status`] while the registration has not completed.

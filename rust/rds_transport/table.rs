@@ -254,8 +254,8 @@ impl Slot {
             memory.life.revoked();
             let (region, device) = memory.on.take().unzip();
             // The lock is held until the peers' access has ended. So the next thread that takes the
-            // lock finds a revoked region, and may then, for example, allow a program to read the
-            // RDMA ACK.
+            // lock knows that no peer can access the region. For example, that thread may then let
+            // a program read the RDMA ACK.
             drop(region);
             drop(memory);
             drop(device);

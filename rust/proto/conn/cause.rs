@@ -38,8 +38,8 @@ pub enum Cause {
     BackchannelReplyTooBig,
     /// Version 2 only: the server sends options faster than it receives the refusals (MAL-184).
     OptionFlood,
-    /// Version 2 only: the server has another version now (MAL-023). The next connection asks for
-    /// the version again.
+    /// Version 2 only: the server supports another version now (MAL-023). The next connection
+    /// negotiates the version again.
     VersionRefused,
     /// A request was not answered in time, and no reply ever came on this connection.
     RpcTimeout,

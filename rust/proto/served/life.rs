@@ -225,8 +225,8 @@ impl Life {
     /// have completed.
     ///
     /// A completion is a sign of life, because the client's adapter acknowledged the completed
-    /// request. So a client can keep its connection if it completes a work request only now and
-    /// then. But if other Calls need the memory that this connection holds, the limit
+    /// request. So even a client whose adapter acknowledges a request only now and then keeps its
+    /// connection. But if other Calls need the memory that this connection holds, the limit
     /// [`Patience::drain`] also applies to such a client.
     pub fn send_queue(&mut self, now: Time, queue: Progress) -> Act {
         let has_moved = queue.completed != self.completed;

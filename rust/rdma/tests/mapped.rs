@@ -311,8 +311,8 @@ mod suite {
     /// The order of the pages of [`mixed`]. In this order the pages form five contiguous runs.
     const ORDER: [usize; 8] = [0, 1, 2, 4, 3, 7, 5, 6];
 
-    /// Returns references to pages of [`filled`] in the order [`ORDER`]. They contain `len` bytes,
-    /// the first of which is at `offset`.
+    /// Returns references to pages of [`filled`] in the order [`ORDER`]. Together they cover `len`
+    /// bytes, which begin at `offset`.
     fn mixed(offset: usize, len: usize) -> Result<PageRefs> {
         let pages = filled(ORDER.len() * P)?;
         let mut array = KVec::new();

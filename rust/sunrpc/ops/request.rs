@@ -79,8 +79,9 @@ impl<T: Transport> Ops<T> {
                 // SAFETY: This field of the request belongs to the task.
                 let mut xid = unsafe { (*rqst).rq_xid };
                 xids.renumber(&mut xid, procedure);
-                // SAFETY: This field of the request belongs to the task. The RPC client's debugfs
-                // file may read the field at any time, so the field is written without a reference.
+                // SAFETY: This field of the request belongs to the task. A reader of the RPC
+                // client's debugfs file may read the field at any time. So it is written through a
+                // raw pointer, and no Rust reference to it is made.
                 unsafe { ptr::write_volatile(&raw mut (*rqst).rq_xid, xid) };
                 0
             }

@@ -345,7 +345,7 @@ impl Drop for Client {
 /// Initially all steps of the driver succeed and all counts are zero.
 pub(super) struct Alone {
     client: Client,
-    // This field is dropped after the client, because the client's transport belongs to the class.
+    // The transport class is dropped after the client, because the client's transport uses it.
     class: Registration<Driver>,
 }
 

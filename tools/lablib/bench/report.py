@@ -164,7 +164,7 @@ def measure_instructions(spec, client, mount, rounds, functions, inline=0, memor
 
 
 def called(way):
-    """Returns the name of a way to use our client, as the output shows it."""
+    """Returns the label that the report prints for this way of using our client."""
     return NAMES.get(way, way)
 
 

@@ -271,7 +271,7 @@ def strong(below):
 
 
 def circles(names, arrows):
-    """Yields a line for each arrow (use) between names that use each other in a circle."""
+    """Yields a line of text for each use (arrow) that is part of a circle of uses."""
     for circle in storeys(names, arrows)[1]:
         for (a, b), what in sorted(arrows.items()):
             if a in circle and b in circle:

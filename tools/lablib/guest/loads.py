@@ -50,7 +50,7 @@ class Load:
 
     name: str
     count: int                  # number of operations for a precise measurement
-    # function that makes a number of operations and returns the elapsed nanoseconds
+    # function that performs a given number of operations and returns the elapsed nanoseconds
     run: typing.Callable
     before: typing.Callable = lambda count: None  # function that prepares what the loop needs
     after: typing.Callable = lambda count: None

@@ -117,8 +117,8 @@ def measure(mount, load):
 
 
 def operations():
-    """Yields a tuple for each operation with the loaded client: the name, the load, and the mount
-    that the load uses."""
+    """Yields each operation to measure with the client module that is loaded, as a tuple: the name,
+    the load, and the mount that the load uses."""
     for connections in CONNECTIONS:
         options = f"vers=4.2,rdma,port=20049,nconnect={connections}"
         with transport.mounted(options) as mount, \
