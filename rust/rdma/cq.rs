@@ -63,10 +63,10 @@ const BUDGET: c_int = 64;
 /// # Invariants
 ///
 /// - `raw` is valid. Its context is this object, which does not move.
-/// - If `poller` was `NOBODY` or `STOPPED` when the work item began to run, the work item polls
-///   `raw`.
-/// - In the states `POLLS*`, one thread polls `raw`. This thread has changed `poller` from
-///   `NOBODY`. After that it found that the work item was neither queued nor running.
+/// - The work item polls `raw` if `poller` was `NOBODY` or `STOPPED` when the work item began to
+///   run.
+/// - In the states `POLLS*`, one thread polls `raw`. It first changed `poller` from `NOBODY`, and
+///   then found that the work item was neither queued nor running.
 /// - The work queue that `raw` uses outlives `raw`.
 pub(crate) struct Cq {
     raw: NonNull<bindings::ib_cq>,

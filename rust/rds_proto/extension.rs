@@ -17,9 +17,8 @@ const PATHS: u8 = 5;
 const GENERATION: u8 = 6;
 const PORT_INDEX: u8 = 8;
 
-/// The values of the direction field in [`Extension::RdmaBytes`]. `WRITTEN` means that the
-/// operation has written to the memory of the message's receiver. `READ` means that the operation
-/// has read from that memory.
+/// The values of the direction field in [`Extension::RdmaBytes`]. `WRITTEN`: the operation wrote to
+/// the memory of the message's receiver. `READ`: the operation read from that memory.
 const WRITTEN: u8 = 1;
 const READ: u8 = 2;
 

@@ -429,9 +429,9 @@ unsafe extern "C" fn listen_event<H: ListenHandler>(
     id: *mut bindings::rdma_cm_id,
     event: *mut bindings::rdma_cm_event,
 ) -> c_int {
-    // SAFETY: `create_id` passed the context to `__rdma_create_kernel_id`. A new connection request
-    // has the context of the listener's id at first. The context exists until the listener's id is
-    // destroyed, and the destruction waits for this handler.
+    // SAFETY: `create_id` passed the context to `__rdma_create_kernel_id`. At first, the id of a
+    // new connection request has the listener's context. The context exists until the listener's id
+    // is destroyed, and the destruction waits for this handler.
     let context = unsafe { &*(*id).context.cast::<ListenContext<H>>().cast_const() };
     // SAFETY: `event` is valid during the call.
     let event = unsafe { &*event };

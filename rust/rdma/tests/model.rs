@@ -462,8 +462,7 @@ impl Life {
     }
 
     /// Makes the peer send a message that invalidates a key. The key belongs to a region, or to no
-    /// region. The region may be one that the device has not registered yet. In this case the peer
-    /// has guessed the key.
+    /// region. The peer guesses the key of a region that the device has not registered yet.
     ///
     /// The region is returned only if the message contains the region's offset and the device is
     /// trusted. Otherwise the region stays exposed.

@@ -94,10 +94,10 @@ impl Rails {
         Some(if fled { Move::Flee } else { Move::Shift })
     }
 
-    /// Records that the connection does not move, because its calls take too long. The connection
-    /// has sent no new calls while it waited for these calls. Such waits should be rare. So
-    /// [`Rails::moves`] does not ask the connection to move for some time, which grows with each
-    /// call of this function.
+    /// Records that the connection does not move, because its calls take too long. No new calls
+    /// were sent during the wait for these calls, so such waits should be rare. [`Rails::moves`]
+    /// does not ask the connection to move for some time, which grows with each call of this
+    /// function.
     pub fn stay(&mut self, seat: &mut Seat, now: Time) {
         // `STAY` shifted by ten bits already exceeds `LONGEST_STAY`, so no larger shift is needed.
         let factor = 1u64.wrapping_shl(seat.stayed.min(10));

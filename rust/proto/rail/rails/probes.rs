@@ -218,8 +218,8 @@ impl Rails {
         if entry.health.is_doubted() || self.is_silent(entry) {
             self.died(probe.on, now);
         } else if now.since(probe.begun) >= ANSWER {
-            // The client cancelled the probe because the server did not answer in time. The server
-            // has not answered a later probe either, and may just be slow. So this failure proves
+            // The client cancelled the probe because the server did not answer in time. No later
+            // probe was answered either, so the server may just be slow. This failure proves
             // nothing about the rail.
             self.forget(probe);
         }
