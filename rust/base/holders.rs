@@ -80,9 +80,9 @@ impl Holders {
     ///
     /// # Safety
     ///
-    /// The counter includes the caller. During the call no thread waits for the last holder. No
-    /// other thread adds a holder. Other threads may call [`Holders::add_first`], because this
-    /// function does nothing while the caller is counted.
+    /// The counter includes the caller. During the call no thread waits for the last holder, and no
+    /// other thread adds a holder. Other threads may nevertheless call [`Holders::add_first`]: it
+    /// does nothing while the caller is counted.
     #[inline]
     pub unsafe fn remove_only(&self) -> bool {
         // If the caller is the only holder, no other thread changes the counter.

@@ -250,12 +250,9 @@ impl Tally {
         ]
     }
 
-    /// Returns two counts of regions that the server invalidated:
-    ///
-    /// - regions that were invalidated after both peers had announced support
-    ///   ([`Counter::Reminv`]),
-    /// - regions that were invalidated although not both peers had announced support
-    ///   ([`Counter::ReminvUnannounced`]).
+    /// Returns two counts of regions that the server invalidated: after both peers had announced
+    /// support ([`Counter::Reminv`]), and although not both peers had announced support
+    /// ([`Counter::ReminvUnannounced`]).
     pub(crate) fn invalidations(&self) -> (u64, u64) {
         (self.invalidated, self.invalidated_unannounced)
     }

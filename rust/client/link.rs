@@ -22,8 +22,8 @@
 //! If rails are configured, calls do not wait for the last two steps, because the device of a dead
 //! rail may take seconds for them. Only the end of the transport waits for these steps.
 //!
-//! During these steps, senders find the send queue closed, and return their mapped regions to the
-//! pool.
+//! During the whole teardown, senders find the send queue closed, and return their mapped regions
+//! to the pool.
 
 mod attempt;
 mod cm_events;

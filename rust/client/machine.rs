@@ -196,9 +196,9 @@ impl<C: Established> Machine<C> {
         todo
     }
 
-    /// Requests both steps that end a connection (see the module's documentation). For the first
-    /// step, queues a work item that calls [`Machine::end`]. For the second step, asks the RPC
-    /// client to disconnect. Does not sleep.
+    /// Requests both halves of the end of a connection (see the module's documentation): queues a
+    /// work item that calls [`Machine::end`], and asks the RPC client to disconnect. Does not
+    /// sleep.
     pub(crate) fn order_end(self: &Arc<Self>, xprt: &Xprt<Rdma>, epoch: Epoch, cause: Cause) {
         trace::disconnected(xprt.id(), epoch.raw(), cause.name());
         // The lock is held from the check until both requests are made. Otherwise another thread

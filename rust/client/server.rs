@@ -54,11 +54,11 @@ pub(crate) struct Shared {
     rails: SpinLock<KBox<Rails>>,
     /// Time (in milliseconds) at which the rails were last enumerated; zero before the first time.
     looked: Atomic<u64>,
-    /// The administrator's tables have a change counter. This field is the value of the counter at
-    /// the last enumeration of the rails.
+    /// Value of the change counter of the administrator's tables at the last enumeration of the
+    /// rails.
     tables: Atomic<u32>,
-    /// The administrator's tables have a change counter. This field is one more than the value of
-    /// the counter at the last check for missing entries. Zero before the first check.
+    /// One more than the value of that counter at the last check for missing entries; zero before
+    /// the first check.
     told: Atomic<u32>,
     /// Number of rails that were left out because the list of rails is full.
     left_out: Atomic<u32>,

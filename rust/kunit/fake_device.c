@@ -65,10 +65,10 @@ struct fake_cq {
 	u32 count;
 	bool armed;
 	/*
-	 * If has_late is set, the next poll that returns completions then adds
-	 * the completion "late" to the queue, and sets mute. If mute is set, the
-	 * driver's next request for an event reports no missed completion, and
-	 * clears mute.
+	 * If has_late is set, the next poll that returns completions adds the
+	 * completion "late" to the queue afterwards, and sets mute. If mute is
+	 * set, the driver's next request for an event reports no missed
+	 * completion, and clears mute.
 	 */
 	struct ib_wc late;
 	bool has_late;

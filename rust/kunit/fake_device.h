@@ -182,7 +182,8 @@ u32 fake_complete(struct ib_qp *qp, u32 count, u32 status);
  * peer's acknowledgements. Stops at a local invalidation that is not the oldest
  * work request. Registrations are executed. A registration or a local
  * invalidation completes only if it is the oldest work request. Returns the
- * number of work requests that this call has begun.
+ * number of work requests that this call or an earlier call has begun. Requests
+ * that completed before this call are not counted.
  */
 u32 fake_run_ahead(struct ib_qp *qp);
 /*

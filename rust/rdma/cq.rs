@@ -384,9 +384,9 @@ impl Cq {
     pub(crate) fn stop(&self) {
         self.stop_item();
         // The state is `POLLS_STOPPED` if a thread was handling completions when the queue was
-        // closed, and has not left yet. In the state `STOPPED` the polling thread had not yet begun
-        // to handle completions, and will handle none. A thread that begins to poll later handles
-        // none either.
+        // closed, and has not left yet. In the state `STOPPED` the polling thread was not handling
+        // completions, and will handle none. A thread that begins to poll later handles none
+        // either.
         // SAFETY: The pointer is valid as long as `self`, and the caller may sleep.
         unsafe { bindings::xprtrdma_wait_other(self.poller_ptr(), poller::POLLS_STOPPED as c_int) };
     }

@@ -156,9 +156,8 @@ pub(crate) struct Sendings {
 }
 
 impl Sendings {
-    /// Compares the counters with `before`, which was read earlier. Returns true if, since
-    /// then, the device has sent work requests of a send queue again, although it could send each
-    /// packet.
+    /// Returns true if, since `before` was read, the device has repeated the work requests of a
+    /// send queue and could send each packet.
     pub(crate) fn may_have_repeated(self, before: Self) -> bool {
         self.again != before.again && self.failed == before.failed
     }

@@ -95,8 +95,8 @@ struct Entry {
 /// }
 /// ```
 pub struct DeviceEvents {
-    // The drop of this field removes the entry from the list, so no event arrives afterwards. The
-    // field `id` must be dropped after this field, because the id keeps the device alive.
+    // `drop` removes the entry from the list, while both fields exist. So no event can arrive when
+    // the entry is freed.
     entry: Pin<KBox<Entry>>,
     id: Arc<CmId>,
 }

@@ -35,9 +35,9 @@ use xprtrdma_bindings as bindings;
 /// A protection domain, which limits what the peer of one connection can access (V1-110).
 ///
 /// On some devices the domain does not limit which regions the peer can *invalidate*. For example,
-/// rxe does not check whether the region is in the domain of the queue pair. So a peer that guesses
-/// the key of another connection's region can make that connection fail. The peer gains no access
-/// to memory, because a proof of invalidation is valid only in its own domain.
+/// before an invalidation rxe does not check whether the region is in the domain of the queue pair.
+/// So a peer that guesses the key of another connection's region can make that connection fail. The
+/// peer gains no access to memory, because a proof of invalidation is valid only in its own domain.
 ///
 /// # Invariants
 ///

@@ -271,7 +271,7 @@ pub struct Qp<H: QpHandler> {
     /// arrives.
     free_batch: u32,
     /// When the receive queue's list `returned` contains this number of buffers, they are posted
-    /// together.
+    /// together. Fewer buffers remain in the list, for the same reason as in `free`.
     returned_batch: u32,
     /// Number of Receives that have completed, modulo 2^32.
     taken: Atomic<u32>,
@@ -285,8 +285,9 @@ pub struct Qp<H: QpHandler> {
     /// The values that the device's counters of repeated and failed transmissions had when the
     /// queue pair was created.
     sendings: Sendings,
-    /// The number of the protection domain. A message on this queue pair can prove that a region in
-    /// this domain was invalidated. `NO_PD` if messages on this queue pair prove nothing.
+    /// The number of the protection domain, if the device's reports of invalidations are believed.
+    /// A message on this queue pair can then prove that a region in this domain was invalidated.
+    /// Otherwise `NO_PD`.
     proof_pd: usize,
     pd: Arc<Pd>,
 }

@@ -113,7 +113,7 @@ impl Operation {
             Some(Completion::Refused) => Status::RemoteError,
             Some(Completion::Failed) => Status::OtherError,
             // The failure is reported now, because it cannot be reported later: the socket layer
-            // reports a status later only if it discards the message, and it does not discard this
+            // reports a failure later only if it discards the message, and it does not discard this
             // message.
             Some(Completion::Unmapped) if wishes.notify || wishes.failures => {
                 return Tell::Now(Status::OtherError)

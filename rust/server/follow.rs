@@ -35,9 +35,9 @@ use xprtrdma_svc::{
     }, //
 };
 
-/// Number of times that a listener listens again after its address has moved. `PAUSE_MS` is the
-/// pause between two attempts, in milliseconds.
+/// Number of times that a listener listens again after its address has moved.
 const TIMES: u32 = 4;
+/// Pause between two of these attempts, in milliseconds.
 const PAUSE_MS: u32 = 1500;
 
 const AGAIN: u64 = 0;

@@ -43,9 +43,9 @@ static OF_ONE: AtomicU32 = AtomicU32::new(0);
 /// Maximum number of pages for the calls of all connections of one client address.
 static OF_ADDRESS: AtomicU32 = AtomicU32::new(0);
 
-/// Number of times that a call could not get memory because other calls held the memory. A call
-/// that fails because its connection or address has reached its own limit is not counted. The
-/// counter orders no other memory accesses.
+/// Number of times that a call could not get memory because other calls held the memory. The times
+/// when the call's connection or address had reached its own limit are not counted. The counter
+/// orders no other memory accesses.
 static SHORTAGES: AtomicU64 = AtomicU64::new(0);
 
 /// Sets the memory limit of all calls to an eighth of the host's memory, but at least to

@@ -258,9 +258,8 @@ impl Outbox {
                     along,
                     unsent,
                 })?;
-                // Perhaps space became free before the response was stored, and no work request is
-                // in flight any more. Then no completion would post the response. So this thread
-                // tries to post it.
+                // Perhaps `send_space` was called before the response was stored. Then perhaps no
+                // later completion calls it again. So this thread tries to post the response.
                 self.pump(qp).map(|_| ())
             }
         }

@@ -323,8 +323,8 @@ impl QpHandler for Handler {
             return;
         }
         let bytes = message.bytes();
-        // Every branch except the first returns from the function. So the compiler can leave the
-        // RPC call where it is, and need not move it.
+        // Every branch except the first returns from the function. So the compiler need not copy
+        // the RPC call.
         let call = match sort(bytes, this.terms.spoken) {
             Arrival::Call(call) => call,
             Arrival::Refuse(refusal) => return Self::refuse_message(qp, None, refusal),

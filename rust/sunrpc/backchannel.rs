@@ -90,7 +90,7 @@ unsafe impl Send for BcSlot {}
 struct Slots {
     free: KVec<KBox<BcSlot>>,
     put_work: Option<Arc<PutWork>>,
-    /// Cookie (number) of the connection on which the latest callback arrived.
+    /// Cookie of the connection on which the latest callback arrived.
     cookie: u32,
     /// Number of callbacks of that connection that are not answered yet.
     served: u16,

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Lends a request's memory to the peer. The peer may access memory that is lent to it. A [`Loan`]
-//! is the memory to be lent. It becomes a [`Lease`], which exists until the peer can no longer
-//! access the memory.
+//! Memory of a request that is lent to the peer. A [`Loan`] is the memory to be lent. It becomes a
+//! [`Lease`], which exists until the peer can no longer access the memory.
 //!
 //! While a lease exists, the request can be neither completed nor released:
 //! [`Pinned::complete`](crate::call::Pinned::complete) returns an error, and the code that releases

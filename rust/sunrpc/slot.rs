@@ -146,14 +146,14 @@ pub struct Slot<T: Transport> {
 
 // SAFETY: `rqst` is accessed only under the RPC client's rules, which this crate follows.
 unsafe impl<T: Transport> Send for Slot<T> {}
-// SAFETY: Each of these fields is accessed by only one thread at a time:
-// * `rqst`: the RPC client's rules ensure this.
-// * `buffers`: accessed only by the task that owns the slot, or by the thread that has taken the
+// SAFETY: `rqst` is accessed only under the RPC client's rules, which this crate follows. Each of
+// the following fields is accessed by only one thread at a time:
+// - `buffers`: accessed only by the task that owns the slot, or by the thread that has taken the
 //   slot from the pool.
-// * `release`: accessed only by the sender of the request, or by the request's task while no thread
+// - `release`: accessed only by the sender of the request, or by the request's task while no thread
 //   can send the request.
-// * `pinned`: accessed only under the queue lock.
-// * `known_page`: accessed only under the send lock.
+// - `pinned`: accessed only under the queue lock.
+// - `known_page`: accessed only under the send lock.
 unsafe impl<T: Transport> Sync for Slot<T> {}
 
 impl<T: Transport> Slot<T> {

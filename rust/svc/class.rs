@@ -39,9 +39,8 @@ impl<S: Service> Registration<S> {
     pub fn new() -> Result<Self> {
         let files = files::Owner::new()?;
         let reverse = &raw mut bindings::svcrdma_reverse_class;
-        // SAFETY: The class belongs to this module, and is not used before it is registered. If the
-        // class is registered already, this store writes the value that the pointer already has,
-        // and the next call fails.
+        // SAFETY: The class belongs to this module. While `files` exists there is no other
+        // registration, so the class is not registered, and no other thread uses it.
         unsafe { (*reverse).setup = Some(Ops::<S>::setup) };
         // This class is registered before the first connection exists. Otherwise another module
         // could register a class with the same number, and would treat this module's connections as
@@ -53,9 +52,8 @@ impl<S: Service> Registration<S> {
             unsafe { bindings::xprt_unregister_transport(reverse) };
         });
         let class = &raw mut bindings::svcrdma_class;
-        // SAFETY: The class belongs to this module, and is not used before it is registered. If the
-        // class is registered already, this store writes the value that the pointer already has,
-        // and the next call fails with `EEXIST`.
+        // SAFETY: The class belongs to this module. While `files` exists there is no other
+        // registration, so the class is not registered, and no other thread uses it.
         unsafe { (*class).xcl_ops = &Ops::<S>::LISTENER };
         // SAFETY: The class is a complete static object.
         to_result(unsafe { bindings::svc_reg_xprt_class(class) })?;

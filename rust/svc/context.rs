@@ -44,8 +44,8 @@ pub enum Place<P> {
     },
     /// The whole RPC message is in pages.
     Pages {
-        /// Length of the received message, because no part of that message belongs to the RPC
-        /// message.
+        /// Length of the received message without its part of the RPC message. The pages contain
+        /// that part, too.
         start: usize,
         /// The pages of the RPC message.
         pages: P,

@@ -119,8 +119,8 @@ impl<'a> Reply<'a> {
         self.take(0, self.message.0.page_len, list)
     }
 
-    /// Does what [`Reply::take_pages`] does, but `skip` is an offset in the middle part. The caller
-    /// must check that the `len` bytes are in the middle part.
+    /// Does what [`Reply::take_pages`] does, but `skip` is an offset in the middle part. The bytes
+    /// must be in the middle part; this is not checked.
     #[inline(always)]
     fn take(&mut self, skip: u32, len: u32, list: Option<PageList>) -> Option<PageRefs> {
         if !self.taken.is_empty() {

@@ -114,7 +114,7 @@ def unload(client=None):
 
 
 def resources():
-    """Returns how many RDMA objects exist in this machine, one line for each device."""
+    """Returns the numbers of RDMA objects in this machine, as one line of text for each device."""
     done = subprocess.run(["rdma", "resource", "show"], stdout=subprocess.PIPE, text=True,
                           timeout=60, check=True)
     return done.stdout.split("\n")

@@ -159,9 +159,9 @@ impl Pools {
         Ok(())
     }
 
-    /// Returns whether a call should try to take the needed regions now: if the pools contain these
-    /// regions, or if there is no memory for more regions. In the second case the attempt returns
-    /// the error: see [`RegionPool::has`].
+    /// Returns true if a call should try to take the needed regions now: the pools contain these
+    /// regions, or there is no memory for more regions. In the second case the attempt returns the
+    /// error: see [`RegionPool::has`].
     pub(crate) fn have(&self, needed: Needed) -> bool {
         if !self.split {
             return self.read.has(needed.all());

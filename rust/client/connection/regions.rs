@@ -13,7 +13,7 @@
 //!   the pool.
 //! - If a sender waits for regions, the regions return to the pool.
 //!
-//! A sender first announces that it waits, and then searches every slot
+//! A sender that lacks regions first announces that it waits, and then searches every slot
 //! ([`collect_idle`](crate::rpc::map::collect_idle)). So the search finds the regions that slots
 //! kept before the announcement. The regions of calls that are answered later return to the pool.
 

@@ -154,8 +154,7 @@ impl Link {
         }
     }
 
-    /// Reports that the attempt failed. Returns whether another rail should be tried
-    /// without delay.
+    /// Reports that the attempt failed. Returns whether another rail should be tried without delay.
     pub(super) fn rail_failed(&self, reason: ConnectError) -> bool {
         if reason == ConnectError::Stale && self.place.lock().is_some() {
             // This host's device was removed and created again. But the peer still had a connection
@@ -182,8 +181,8 @@ impl Link {
         place.and_then(|place| place.with(what)).unwrap_or(false)
     }
 
-    /// Counts a failover if there is another rail: an attempt or a connection ended because its
-    /// rail died. `others` says whether there is another rail. Returns `others`.
+    /// Counts an attempt or a connection that ended because its rail died, if there is another rail
+    /// (`others`). Returns `others`.
     fn count_failover(&self, others: bool) -> bool {
         if others {
             self.services.counters().add(Ordinary::RailFailovers);

@@ -162,10 +162,10 @@ fn log_loss(xprt: &Xprt<Rdma>, machine: &Machine, epoch: Epoch) {
     }
 }
 
-/// Combines two failure reports of the device: `before` and `after` this host ended the connection.
-/// The end of the connection flushes all remaining work requests. So the first failed work request
-/// is taken from `before`. The reason is taken from `after`: the first work request that failed
-/// with another status than "flushed".
+/// Combines two failure reports of the device. `before` was taken before this host ended the
+/// connection, and `after` was taken afterwards. The end of the connection flushes all remaining
+/// work requests. So the first failed work request is taken from `before`. The reason is taken from
+/// `after`: the first work request that failed with another status than "flushed".
 fn seen(before: Failure, after: Failure, device: Option<(DeviceEvent, Millis)>) -> Seen {
     let work = |failed: Option<failure::FailedWork>| {
         failed.map(|work| FailedWork {

@@ -130,10 +130,10 @@ impl Spoken for V2 {
     const VERSION: Version = Version::V2;
 }
 
-// Each form of call and each protocol version has a function of its own. The compiler resolves all
-// conditions that do not depend on the call, so such a function executes only a third as many
-// instructions as the slow path. A single function for all forms would execute a fifth more than
-// these functions.
+// There is one function for each pair of a form of call and a protocol version. The compiler
+// resolves all conditions that do not depend on the call, so such a function executes only a third
+// as many instructions as the slow path. A single function for all forms would execute a fifth more
+// than these functions.
 
 #[inline(never)]
 pub(super) fn send_with_write_chunk<V: Spoken>(

@@ -157,9 +157,8 @@ impl Connection {
         }
     }
 
-    /// Keeps a region for the slot's next call. The region that the slot has kept before, if any,
-    /// returns to the pool. If a sender waits for regions, the slot keeps nothing more, and the new
-    /// region returns to the pool.
+    /// If a sender waits for regions, returns the region to the pool. Otherwise keeps it for the
+    /// slot's next call, and returns the region that the slot has kept before, if any, to the pool.
     #[inline(always)]
     fn keep(&self, state: &mut State, mr: IdleMr) {
         if self.regions().of(mr.access()).is_scarce() {

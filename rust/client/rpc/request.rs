@@ -192,9 +192,9 @@ impl Offered {
         }
     }
 
-    /// Does what `echo` does, for a call with one region. If the result is the region's offset, it
-    /// includes the place of the offset in the predicted reply. `result` is the type of chunk that
-    /// the call offers for its results.
+    /// Does what `echo` does, for a call with one region. If the value is the region's offset, the
+    /// returned [`Echo`] includes the place of the offset in the predicted reply. `result` is the
+    /// type of chunk that the call offers for its results.
     #[inline(always)]
     pub(super) fn expected_echo(&self, result: ResultChunk, version: Version) -> Echo {
         let returned = match result {

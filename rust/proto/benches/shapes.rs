@@ -63,9 +63,9 @@ struct Shape {
     call: CallShape,
     reply: ReplyShape,
     counts: SegmentCounts,
-    /// Number of bytes of the reply that arrive inline. `chunk` is the number of bytes that arrive
-    /// in chunks.
+    /// Number of bytes of the reply that arrive inline.
     inline: usize,
+    /// Number of bytes of the reply that arrive in chunks.
     chunk: u32,
 }
 

@@ -65,10 +65,10 @@ use crate::{
 /// | [`Action::Fail`]                    | wakes the RPC tasks with the error; the attempt is    |
 /// |                                     | over                                                  |
 ///
-/// An attempt ends with `Established`, or with `TearDown` and then `Fail`. One `TearDown` does not
-/// end the attempt: if a peer ends the connection instead of answering the version probe, the
-/// attempt goes on with another connection. By the deadline of the attempt, the attempt has ended
-/// or the state machine has requested the tear-down.
+/// An attempt ends with `Established`, or with `TearDown` and then `Fail`. After any other
+/// `TearDown` the attempt goes on with another connection: the peer made the version negotiation
+/// fail, or the path to the peer may have changed. By the deadline of the attempt, the attempt has
+/// ended or the state machine has requested the tear-down.
 ///
 /// An established connection ends with exactly one [`Action::Disconnect`], which carries the cause.
 /// The driver then stops using the queue pair, drains it and reports [`Event::TornDown`]. Until
@@ -76,10 +76,10 @@ use crate::{
 ///
 /// # Epochs and cookies
 ///
-/// Every attempt gets a new [`Epoch`]. Each event of a connection carries the epoch of the attempt
-/// that made the connection; an event of another epoch is stale and changes nothing.
-/// [`Conn::cookie`] is for `xprt->connect_cookie`: the cookie changes when a connection is
-/// established and when a connection is lost, and at no other time.
+/// Every connection of an attempt gets a new [`Epoch`], and each event of the connection carries
+/// this epoch; an event of another epoch is stale and changes nothing. [`Conn::cookie`] is for
+/// `xprt->connect_cookie`: the cookie changes when a connection is established and when a
+/// connection is lost, and at no other time.
 ///
 /// [`CmEvent::AddrResolved`]: super::CmEvent::AddrResolved
 /// [`CmEvent::AddrError`]: super::CmEvent::AddrError

@@ -91,7 +91,8 @@ impl Cause {
     }
 
     /// Returns whether the rail of the connection is to blame: no packet gets through, or the port,
-    /// the address or the device is going away. The result is also false in two cases of doubt:
+    /// the address or the device is going away. The result is false in two cases of doubt:
+    ///
     /// - The peer closed the connection. Its disconnect request arrived over the rail, so the rail
     ///   worked. But see [`Disconnect::doubts_rail`](super::Disconnect::doubts_rail).
     /// - The server does not answer calls. Its adapter may have answered all probes, so perhaps the

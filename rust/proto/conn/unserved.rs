@@ -16,8 +16,8 @@
 //!   each connection that ends in this way doubles the required number of timers, up to
 //!   [`MOST_ROUNDS`].
 //!
-//! RFC 8267, section 6.7.2 recommends (SHOULD) to reserve a credit for a health check, which a
-//! Responder answers quickly. This module serves the same purpose without a reserved credit,
+//! RFC 8267, section 6.7.2 recommends (SHOULD) that a credit is reserved for a health check, which
+//! a Responder answers quickly. This module serves the same purpose without a reserved credit,
 //! because the calls that already wait test the server just as well. A NULL call as a health check
 //! would be unknown to the RPC client, and would take a credit away from the client's own calls.
 

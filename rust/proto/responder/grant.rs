@@ -75,7 +75,8 @@ pub struct Grant {
     bounds: GrantBounds,
     /// The grant that the policy aims for.
     target: u32,
-    /// Number of Calls since the last change of `target` or the last call of [`Grant::pause`].
+    /// Number of Calls since [`Grant::begin`] last raised `target`, or since the last call of
+    /// [`Grant::pause`].
     recent: u32,
     /// Credits that the last response granted.
     granted: u32,

@@ -32,8 +32,8 @@ pub const VERSION_ERROR_LEN: usize = ERROR_LEN + 8;
 /// - ERR_VERS for [`Fault::Version`],
 /// - INVAL_OPTION for [`Fault::Option`],
 /// - ERR_CHUNK for every other fault; version two calls this code BAD_HEADER.
-// The discriminant has 32 bits. In a `Result`, the fault and the result share the same memory. With
-// a smaller discriminant, the compiler would copy this memory byte by byte.
+// The discriminant has 32 bits. In a `Result`, the fault and the value of `Ok` share the same
+// memory. With a smaller discriminant, the compiler would copy this memory byte by byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Fault {

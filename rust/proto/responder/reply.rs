@@ -167,9 +167,10 @@ impl<'a> Call<'a, Ready> {
         })
     }
 
-    /// Returns the handle that the reply's Send must invalidate, which is a handle from the chunks
-    /// of this Call. `agreed` says whether both ends announced remote invalidation (RFC 8797 4.1).
-    /// If not, returns `None`. An error message must not invalidate a handle.
+    /// Returns the handle that the reply's Send may invalidate, which is a handle from the chunks
+    /// of this Call. Returns `None` if all segments are empty, or if `agreed` is false. `agreed`
+    /// says whether both ends announced remote invalidation (RFC 8797 4.1). An error message must
+    /// not invalidate a handle.
     #[inline]
     pub fn invalidate(&self, agreed: bool) -> Option<Handle> {
         if !agreed {

@@ -18,8 +18,8 @@ pub struct ForwardCredits {
     granted: u32,
     /// Number of calls that no task waits for any more, but whose replies have not arrived yet.
     abandoned: u32,
-    /// Number of replies that matched neither a waiting call nor an abandoned call. Such a reply
-    /// may belong to a call that was given up, but that [`Self::abandon`] has not recorded yet.
+    /// Number of replies that matched neither a waiting call nor an abandoned call, see
+    /// [`Self::unmatched_reply`]. The next calls of [`Self::abandon`] count these replies down.
     strays: u32,
     /// Whether no call may be sent at present.
     closed: bool,

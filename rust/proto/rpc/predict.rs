@@ -66,13 +66,12 @@ pub const fn offset_place(returned: Returned, version: Version) -> usize {
     header_len(version, lists.saturating_add(IN_CHUNK))
 }
 
-/// Returns the xid of the client's call to which a message refers. The function checks nothing else
-/// in the message.
+/// Returns the xid of the client's call to which a message refers.
 ///
 /// Returns `None` if the message is too short to have an xid. Also returns `None` for a Call from
 /// the server, whose xid is unrelated to the client's calls (BC-02). In version 1, only Calls
 /// without chunks are recognised as Calls. In version 2, all Calls and all option requests are
-/// recognised.
+/// recognised. The function checks nothing else in the message.
 #[inline(always)]
 pub fn call_xid(message: &[u8], version: Version) -> Option<Xid> {
     let xid = Reader::new(message).u32().ok()?;

@@ -37,8 +37,8 @@ pub struct Queues {
 /// messages.
 pub const LEAST_SENDS: u32 = 64;
 
-/// Returns the length of a send queue for which the longest transfer is not too long; see
-/// [`Queues::longest_transfer`]. The arguments describe this transfer:
+/// Returns the length of a send queue whose [`Queues::longest_transfer`] is enough for this
+/// transfer:
 ///
 /// - It has `pages` pages. A work request carries at most `elements` of them.
 /// - The peer's memory has `segments` segments. Each of them may need one more work request.
@@ -46,15 +46,13 @@ pub const LEAST_SENDS: u32 = 64;
 ///   registration, and may divide a Read in two.
 ///
 /// Devices round the length of a queue up to a power of two. So the returned length is two less
-/// than a power of two. One of these two entries is used for draining the queue, and rxe leaves the
-/// other entry empty.
+/// than a power of two: one more entry is used for draining the queue, and rxe leaves one empty.
 pub const fn sends(pages: u32, elements: u32, segments: u32, regions: u32) -> u32 {
     let elements = match elements {
         0 => 1,
         elements => elements,
     };
-    // A transfer consists either of Writes from the pages, or of Reads into regions. Each segment
-    // of the peer's memory may need one more work request.
+    // A transfer consists either of Writes from the pages, or of Reads into regions.
     let (writes, reads) = (pages.div_ceil(elements), regions.saturating_mul(2));
     let longer = if writes > reads { writes } else { reads };
     let transfer = longer.saturating_add(segments);

@@ -181,7 +181,7 @@ fn fill(
         length = PAGE_SIZE as u32;
     }
     // NO-OVERFLOW: If the pages contain more bytes than needed, the excess is less than the length
-    // of the last entry. If the pages contain too few bytes, `beyond` is negative, so the
+    // of the last entry. If the pages contain too few bytes, `beyond` wraps around, so the
     // subtraction adds the missing bytes to the length of the last entry.
     let whole = others.len().wrapping_add(1).wrapping_mul(PAGE_SIZE);
     let beyond = whole.wrapping_sub(first.wrapping_add(len));

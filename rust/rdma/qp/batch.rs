@@ -84,7 +84,8 @@ impl<H: QpHandler> Qp<H> {
     }
 
     /// Returns false if [`Qp::begin`] would return [`SendError::Full`] now. In that case
-    /// [`QpHandler::send_space`] will be called when there is space.
+    /// [`QpHandler::send_space`] will be called when there is space, even if it was already called
+    /// after an earlier [`SendError::Full`].
     pub fn has_room(&self, max_len: usize, max_wrs: u32) -> bool {
         let mut sq = self.sq.lock();
         let room = sq.closed || sq.room(max_len, max_wrs).is_some();

@@ -272,9 +272,9 @@ impl SendQueue {
     /// post.
     #[inline]
     pub(super) fn account(&mut self, bytes: usize, wrs: u32) {
-        // NO-OVERFLOW: `wrs` and `used` never exceed the size of the queue. `quiet_wrs` is at most
-        // `wrs`, and `quiet_bytes` is at most `used`, because the quiet counts include only the
-        // posts after the last signalled post.
+        // NO-OVERFLOW: `self.wrs` and `self.used` never exceed the size of the queue. The quiet
+        // counts are never greater, because they include only the posts after the last signalled
+        // post.
         self.quiet_wrs = self.quiet_wrs.wrapping_add(wrs);
         self.quiet_bytes = self.quiet_bytes.wrapping_add(bytes);
         self.wrs = self.wrs.wrapping_add(wrs);

@@ -31,8 +31,8 @@ impl<T: Transport> Xprt<T> {
         }
     }
 
-    /// Wakes one waiting sender, which then checks the window again. Otherwise only the end of a
-    /// request wakes a sender. So this function must be called if no request will end soon.
+    /// Wakes one waiting sender, which then checks the window again. Must be called if no request
+    /// will end soon, because apart from this function only the end of a request wakes a sender.
     pub fn nudge_senders(&self) {
         self.stop_senders();
         self.wake_senders();
@@ -66,9 +66,9 @@ impl<T: Transport> Xprt<T> {
     pub fn wake_senders(&self) {
         compat::smp_mb();
         // `xprt_write_space` holds the send lock for a moment. In that moment a thread that
-        // destroys the transport may begin to wait for the lock. sunrpc does not wake such a
-        // thread, because it assumes that a task holds the lock, and that the task has a reference
-        // to the transport. So this function wakes the thread.
+        // destroys the transport may begin to wait for the lock. When the lock is released, sunrpc
+        // does not wake such a thread, because it assumes that a task holds the lock, and that the
+        // task has a reference to the transport. So this function wakes the thread.
         // SAFETY: The transport is valid.
         unsafe {
             bindings::xprt_write_space(self.as_raw());

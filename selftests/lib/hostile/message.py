@@ -84,8 +84,8 @@ class Message:
     vers: int | None = None  # Content of the version word; None means the version of the layout.
     credit: int = GRANT
     kind: str = "RDMA_MSG"
-    # The direction word, which exists only in version two. Messages of
-    # the type RDMA2_OPTIONAL have it, too.
+    # The direction word, which exists only in version two. Messages of the type RDMA2_OPTIONAL have
+    # it, too.
     direction: int = REPLY
     # The Read list: pairs of a position and a Segment.
     reads: list = dataclasses.field(default_factory=list)

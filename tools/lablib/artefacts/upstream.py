@@ -33,9 +33,9 @@ BUILT = (*PARTS, "include/")
 # kernel image. The lab does not build the image again. It builds only the crate's metadata, which
 # contain the generic and inlined functions that our module uses. The compiler stores all of these
 # functions only if it also writes an object. So the recipe below makes it write an object.
-# Our module calls the functions in `INLINED`, but the image does not export them. So the lab marks
-# these functions as inlined.
 OF_CRATE = ("rust/", "samples/")
+# Our module calls the functions in `INLINED`, which are in the file `ENTRY`, but the image does not
+# export them. So the lab marks these functions as inlined.
 ENTRY = "rust/kernel/debugfs/entry.rs"
 INLINED = ("    pub(crate) fn dynamic_dir(",)
 CRATE = """\

@@ -205,8 +205,8 @@ def recorded_served():
 
 
 def missed_by_server(ours, intree):
-    """Yields a line for each load in which the server machine's kernel executes too many
-    instructions with our server. SERVED_PART is the limit."""
+    """Yields a line for each load in which the server machine's kernel executes more than the
+    fraction `SERVED_PART` of the instructions that it executes with the in-tree server."""
     for load in ours:
         ratio = ours[load]["kernel"] / intree[load]["kernel"]
         if ratio > SERVED_PART:

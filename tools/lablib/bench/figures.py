@@ -29,7 +29,7 @@ def counts(found, release):
 
 
 def scale(found):
-    """Records the cost of a small read, which depends on how many reads are in progress."""
+    """Records the cost of a small read for different numbers of simultaneous reads."""
     records.write("bench-scale", ("load", "ours", "in-tree"), [
         (load, number(row["service"]), number(found["intree"][load]["service"]))
         for load, row in found["ours"].items()])

@@ -13,8 +13,7 @@ from ..base import cache, chroot, proc
 from ..base.ui import LabError
 from ..machine.session import NAMES
 
-# The numbers that the plugin gives to the categories of code. guest/instructions.py has the same
-# numbers.
+# The numbers of the plugin's classes of code, as in guest/instructions.py.
 OTHER, TRANSPORT, RXE, ENTRY, TIMER, SPIN, ENQUEUE, IDLE, REFILL = range(9)
 KERNEL = frozenset((OTHER, TRANSPORT, RXE, ENTRY, ENQUEUE, REFILL))
 NOT_RXE = KERNEL - {RXE}

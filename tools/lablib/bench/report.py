@@ -42,11 +42,10 @@ WAITING = ("transport", "sunrpc", "ib_core", "rxe")
 # calls at a time, and from one mount to many mounts.
 SCALE = "scale"
 CLIENTS = ("ours", "intree")
-# Pairs of ways to use our client. `most` is the maximum value of this quotient: the number of
-# instructions of the second way, divided by that of the first way. Only instructions of the
-# transport and of the code that it calls are compared. The rest of the kernel is left out, because
-# it needs fewer instructions if messages are longer. This decrease would hide an increase in the
-# transport.
+# Pairs of ways to use our client. `most` is the maximum ratio of the instructions of the second way
+# to those of the first way. Only instructions of the transport and of the code that it calls are
+# compared. The rest of the kernel is left out, because it needs fewer instructions if messages are
+# longer. This decrease would hide an increase in the transport.
 PAIRS = {
     "versions": Pair(("version 1", "version 2"), 1.02, "vers=3,nolock,rdma"),
     "versions-served": Pair(("version 1", "version 2"), 1.02, "vers=3,nolock,rdma",

@@ -223,7 +223,8 @@ def nothing_but_sends_comes_from_the_client(capture):
     return f"packets by operation: {dict(sorted(counts.items()))}"
 
 
-# covers: V1-002, V1-004, V1-085: No message has a record mark, and each is for an expected program.
+# covers: V1-002, V1-004, V1-085: No message has a record mark, and no call is for the program of
+# the Connection Configuration Protocol.
 def every_send_is_a_message_of_version_one(capture):
     count, others = 0, capture.in_version_two()
     for message in capture.messages:
@@ -365,8 +366,8 @@ def the_server_stays_within_what_was_offered(capture):
 
 
 # covers: V1-038, V1-044: Each chunk for data has one segment, which is as long as the data. A
-# Position-Zero chunk or a Reply chunk may have several segments. Two neighbouring
-# segments never meet at a page boundary, because then one segment could cover both.
+# Position-Zero chunk or a Reply chunk may have several segments. Two neighbouring segments never
+# meet at a page boundary, because then one segment could cover both.
 def a_chunk_is_one_segment(capture):
     kinds = collections.Counter()
     for message in capture.messages:

@@ -300,8 +300,8 @@ def lints(spec, _part):
 
 
 def machines(spec, part, client="ours", capture=None, seed=None, server=None, upstream=False):
-    """Runs the selftests in the client machine. If `part` is in SERVER_PARTS, the server
-    machine uses our module as well."""
+    """Runs the selftests in the client machine. If `part` is in SERVER_PARTS, the server machine
+    uses our module as well."""
     if not (REPO / RUNNER).exists():
         raise LabError(f"{RUNNER} is missing")
     full, debug = part in FULL_PARTS, part in DEBUG_PARTS

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """Reads a capture with tshark, and decides by the protocol layer which errors count:
 
-- In the layers infiniband and rpcordma, every error counts.
-- In the layers above them, an error counts unless it also occurs in a capture of the in-tree
-  client. The reason is that tshark's NFS dissector reports much of the correct NFS/RDMA traffic of
-  any client as malformed.
-- tshark cannot decode version two of RPC-over-RDMA. The module `version_two` judges messages of
-  version two.
+- In the layers infiniband and rpcordma, every error counts, except errors of rpcordma in messages
+  of version two. tshark cannot decode these, so the module `version_two` judges them.
+- In the layers above them, an error counts only if there is a capture of the in-tree client in
+  which it does not occur. The reason is that tshark's NFS dissector reports much of the correct
+  NFS/RDMA traffic of any client as malformed.
 """
 
 import collections

@@ -260,8 +260,8 @@ class Agent:
             self.steer(self.commands[line, stream], kind, payload)
 
     def forward(self, line, kind, stream, payload):
-        """Forwards a frame from a local program to the host. The agent replaces the stream
-        number of the program by a number of its own."""
+        """Forwards a frame from a local program to the host. The agent replaces the stream number
+        of the program by a number of its own."""
         if kind == wire.RUN:
             number, self.next_stream = self.next_stream, self.next_stream + 2
             self.forwarded[number] = (line, stream)

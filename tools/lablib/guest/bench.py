@@ -30,17 +30,15 @@ LEGS = (("in-tree", "intree"), ("ours", "ours"), ("in-tree again", "intree"), ("
 
 @contextlib.contextmanager
 def clients():
-    """Compares clients. In all legs (the measurements of a round), the server is the same. Yields a
-    function. When it is called with the module of a leg, it returns the client's module. Here this
-    is the module of the leg itself."""
+    """Compares clients. The server is the same in each leg. Yields a function that takes the module
+    of a leg, and returns the client's module. Here this is the same module."""
     yield lambda module: module
 
 
 @contextlib.contextmanager
 def servers():
-    """Compares servers. In all legs (the measurements of a round), the client is the in-tree
-    client. Yields a function. When it is called with the module of a leg, it makes the server use
-    this module, and returns the client's module."""
+    """Compares servers. The client is the in-tree client in each leg. Yields a function that takes
+    the module of a leg, makes the server use this module, and returns the client's module."""
     far = Program("server", "servers",
                   env={"LAB_SERVER_MODULE": os.environ["LAB_SERVER_MODULE"]})
 

@@ -36,8 +36,7 @@ def mounted():
 
 
 def used():
-    """Writes a file on the mount. Returns whether the data can be read back without the page cache.
-    """
+    """Writes a file on the mount. Returns whether it can be read back without the page cache."""
     name = pathlib.Path(MOUNT, "installed")
     fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.write(fd, LETTER)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests the check of arrows. An arrow is the use of one source file by another. A file must not use
-a file of a higher layer, so the check reports such arrows."""
+"""Tests the check of arrows. An arrow is the use of one source file by another. The check reports
+arrows between files that use each other in a circle."""
 
 import pathlib
 import tempfile

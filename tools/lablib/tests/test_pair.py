@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """Tests the cables between the two machines. Each cable has one end in each machine. A command for
-one end must reach only the machine with this end.
+one end of a cable must reach exactly this end.
 """
 
 import types

@@ -529,8 +529,8 @@ impl Loop {
         let ticket = self.grant.begin(Some(call.credits())).expect("a credit");
         let xid = call.xid().0;
         let call = call.admit(&self.responder).expect("admitted");
-        // `fetched` uses `front`, the beginning of the read buffer, only if the Call has a
-        // Position-Zero chunk.
+        // The fills are left out, because `fetched` uses at most the bytes before the first Read
+        // chunk of data. The first Reads fetch these bytes.
         let mut front = Vec::new();
         for read in call.reads() {
             let memory = &mut self.find(xid).memory;

@@ -437,9 +437,9 @@ impl World {
             Standing::Live => {
                 let died = self.died.get(&to.rail.local);
                 let rested = died.is_none_or(|died| now.since(*died) >= MINUTE);
-                // A connection must not move from a live rail to a rail that died within the last
-                // minute. It may do so only if the new rail failed together with all other rails,
-                // because then no rail was at fault.
+                // A connection may move from a live rail to a rail that died within the last minute
+                // only if the new rail failed together with all other rails, because then no rail
+                // was at fault.
                 let begun = self.bad.get(&to.rail.local).map(|(since, _)| *since);
                 assert!(rested || begun.is_some_and(|begun| self.all_failed >= Some(begun)));
             }

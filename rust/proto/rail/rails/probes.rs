@@ -4,7 +4,7 @@
 //!
 //! On iWARP the completion of a Send does not show that the peer received the message. So silence
 //! on a busy connection is the only sign of a rail that passes no messages. But a slow server is
-//! silent as well. To find out the reason of the silence, all rails are probed:
+//! silent as well. To find out the reason for the silence, all rails are probed:
 //!
 //! - If a probe of one rail is not answered, but a later probe of another rail is answered, the
 //!   first rail is dead. A slow server would have answered the earlier probe first, because it
@@ -210,11 +210,9 @@ impl Rails {
             return;
         };
         // A failed probe alone does not prove that a rail is dead: the failure may be reported
-        // late, or a message may have arrived after the probe was sent. So the rail is considered
-        // dead only in two cases:
-        // - The rail was also doubted.
-        // - The rail is suspected, and the server has answered a later probe (`is_silent`). Until
-        //   the server answers a later probe, the suspected rail is probed again.
+        // late, or a message may have arrived after the probe was sent. A doubted rail is then
+        // dead. A suspected rail is dead only if the server has answered a later probe
+        // (`is_silent`); until then it is probed again.
         if entry.health.is_doubted() || self.is_silent(entry) {
             self.died(probe.on, now);
         } else if now.since(probe.begun) >= ANSWER {

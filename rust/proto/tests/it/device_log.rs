@@ -59,8 +59,8 @@ fn the_newest_of_each_kind_is_kept() {
     assert_eq!((kinds.len(), log.iter().count()), (9, 9));
 }
 
-// Observability: if several events are possible causes, the log names an event of a type that ends
-// connections. If there is no such event, the log names an event that possibly ends connections.
+// Observability: if several events are possible causes, the log names the newest event of a type
+// that can end connections. If there is no such event, the log names the newest event of any type.
 #[test]
 fn the_gravest_event_explains_the_end() {
     use DeviceEvent::{AddressesChanged, Fatal, PortActive, PortDown};

@@ -220,9 +220,9 @@ fn one_chunk_stays_apart_from_the_inline_bytes() {
     assert_eq!(assembled(&call), write_call(100));
 }
 
-/// Generates the Read lists of Calls. Each chunk has one to three segments. There may be a gap
-/// between two chunks. The length of a gap is a multiple of four bytes. Some of the Calls are long
-/// Calls.
+/// Generates the Read lists of Calls. Some of the Calls are long Calls. The Position-Zero chunk of
+/// a long Call has two to four segments, every other chunk has one to three. Between the chunks
+/// there may be gaps, whose lengths are multiples of four bytes.
 fn reads() -> impl Strategy<Value = (Vec<Entry>, u32)> {
     let lengths = vec(0u32..30, 1..4);
     let chunks = vec((lengths, 0u32..4, any::<bool>()), 0..8);

@@ -39,10 +39,10 @@ fn queues_are_as_large_as_the_calls_need_and_the_device_allows() {
         ((32_768, 4_194_303), 128, (128, 544, 144, 18)),
         ((32_768, 4_194_303), 4, (4, 172, 20, 2)),
         ((32_768, 4_194_303), 4096, (4096, 12_448, 4112, 32)),
-        // The length of the device's queues limits the sizes in two rows.
+        // The length of the device's queues limits the sizes in the next two rows.
         ((256, 4_194_303), 128, (128, 255, 144, 18)),
         ((128, 4_194_303), 128, (93, 127, 109, 18)),
-        // The length of the device's completion queues limits the sizes in one row.
+        // The length of the device's completion queues limits the sizes in the next row.
         ((32_768, 256), 128, (93, 127, 109, 18)),
         // The next devices have very small queues. The result still allows one call, although such
         // a device may refuse to create the queue pair.
