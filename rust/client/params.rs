@@ -210,7 +210,8 @@ pub(crate) fn idle_timeout() -> Option<Millis> {
     }
 }
 
-/// Calls `f` with the configured local ends of rails in the namespace. May sleep.
+/// Calls `f` once, with the list of the local ends of rails that the namespace's settings name. May
+/// sleep.
 pub(crate) fn rails<R>(common: &Common, net: &Net, f: impl FnOnce(&Locals) -> R) -> R {
     common.setting(net, Setting::Rails, |text| {
         // The sysctl refuses a text that cannot be parsed.

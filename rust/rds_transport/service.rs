@@ -85,8 +85,8 @@ pub(crate) struct State {
     /// exists or is being created.
     #[pin]
     pub(crate) link: SpinLock<Option<Link<Handler>>>,
-    /// The ping state of the last link. The state is kept after the link was destroyed, because RDS
-    /// keeps unacknowledged answers to pings as well.
+    /// The ping state of the last link. The state outlives the link, because RDS sends answers to
+    /// pings again on the next connection if the peer did not acknowledge them.
     #[pin]
     pings: Mutex<Pings>,
 }

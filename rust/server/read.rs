@@ -473,9 +473,9 @@ impl Reads {
         may_go_on
     }
 
-    /// Drops all calls. Called when the connection has ended and no handler runs. Without this
-    /// call, the objects would keep each other for ever: the calls hold the queue pair, whose
-    /// handler holds the calls.
+    /// Drops all RPC calls. The driver invokes this function when the connection has ended and no
+    /// handler runs. If the driver did not, the objects would keep each other alive for ever: the
+    /// RPC calls hold the queue pair, whose handler holds the RPC calls.
     pub(crate) fn give_up(&self) {
         let mut queues = self.queues.lock();
         let calls = (

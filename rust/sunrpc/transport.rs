@@ -241,8 +241,8 @@ pub trait Transport: Check + Sized + Send + Sync + 'static {
     /// the connection. May sleep, under NOFS.
     fn close(lock: &mut SendLock<'_, Self>);
 
-    /// Sends a request. May sleep briefly, under NOFS, perhaps in a thread that reclaims memory.
-    /// The reply may be processed before this function returns.
+    /// Sends a request. May sleep briefly. Called under NOFS; the calling thread may be one that
+    /// reclaims memory. The reply may be processed before this function returns.
     fn send(lock: &mut SendLock<'_, Self>, call: &Call<'_, Self>) -> Result<(), NotSent>;
 
     /// Polls for the reply to the only request in flight, instead of sleeping. Called after the

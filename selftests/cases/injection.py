@@ -20,7 +20,7 @@ MOST = 400
 # The case ends when this number of mounts in a row have succeeded, although an allocation failed
 # during each of them. The failed allocations then belong to RPC calls, which are sent again.
 ENOUGH = 20
-# Maximum number of connections that the test breaks until enough allocations have failed.
+# The test breaks connections until enough allocations have failed, but at most this many.
 MOST_TURNS = 60
 # Errors of a mount when memory is short. EIO is reported if there is no transport.
 SHORT = (errno.ENOMEM, errno.EIO)

@@ -60,7 +60,7 @@ pub enum Echo {
 }
 
 impl Echo {
-    /// Returns whether the message contains `offset`, the offset of the region.
+    /// Returns whether the number `offset`, the offset of the region, is written in the message.
     #[inline(always)]
     pub(super) fn has_offset(self, message: &[u8], offset: u64) -> bool {
         let offset = offset.to_be_bytes();

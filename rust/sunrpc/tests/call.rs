@@ -631,9 +631,10 @@ mod suite {
             let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
             let shape = pinned.reply();
             ensure_eq!(shape.head_len(), answer.len() + 4 * words as usize);
-            // The tail contains the padding and the bytes after the data. If no more memory were
-            // allocated for the longer head, the computed length of the tail would be negative.
-            // Read as an unsigned number, the length would be almost 4 GiB.
+            // The tail contains the padding and the bytes after the data. The head of this reply is
+            // longer than the head for which the buffer was allocated, so the buffer is enlarged.
+            // Otherwise the computed length of the tail would be negative, and would be almost
+            // 4 GiB as an unsigned number.
             ensure_at_least!(shape.tail_len(), 4);
             ensure_at_least!(PAGE_SIZE, shape.tail_len());
             ensure_eq!(

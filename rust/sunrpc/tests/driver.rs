@@ -81,9 +81,9 @@ pub(super) enum Fate {
     NotConnected = 4,
     /// The driver ends the call with an error while the call is being sent.
     Refused = 5,
-    /// The first call fails before its task can sleep. A second call waits for the send lock while
-    /// the first call is sent. So the thread of the first call also sends the second call. During
-    /// the send of the second call, the driver ends the first call with an error.
+    /// While the first call is sent, a second call waits for the send lock. So the thread of the
+    /// first call also sends the second call. During that send, the driver ends the first call with
+    /// an error: the first call fails before its task can sleep.
     FailsAwake = 6,
     /// The call is sent, the driver remembers its xid, and its pages are lent.
     Lent = 7,

@@ -205,8 +205,8 @@ def with_rails(which, options):
 
 
 def scale():
-    """Yields small reads: first with an increasing number of reads at a time, then with an
-    increasing number of mounts."""
+    """Yields workloads of small reads. The first ones have an increasing number of reads at a
+    time, the later ones an increasing number of mounts."""
     for mounts, slots, of_bed, what in ((1, axes.MOST_SLOTS, loads.Bed.outstanding, "at a time"),
                                         (1, 0, loads.Bed.one_at_a_time, "mount"),
                                         (axes.MOST_MOUNTS, 0, loads.Bed.one_at_a_time, "mounts")):

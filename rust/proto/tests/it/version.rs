@@ -197,8 +197,8 @@ fn receives_hold_what_any_outcome_may_bring() {
         (VersionPolicy::V2Only, 1024, 4096),
     ] {
         assert_eq!(receive_size(policy, own), expected);
-        // The messages that the peer may send in either version fit into a Receive, even without
-        // private data.
+        // In both versions, every message that the peer may send fits into a Receive, also if the
+        // peer sent no private data.
         let own = PrivateData {
             send_size: expected,
             receive_size: expected,
