@@ -15,6 +15,9 @@ use crate::wire::header::Credits;
 /// rule is for distant clients. Such a client may use all its credits, but most of its Calls or
 /// Replies are on the way, and few Calls are in process.
 const BUSY: u32 = 8;
+/// The client is idle if it has made no Call during this number of intervals between two calls of
+/// [`Grant::pause`].
+const QUIET: u32 = 2;
 
 /// Limits for a client's grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,9 +78,11 @@ pub struct Grant {
     bounds: GrantBounds,
     /// The grant that the policy aims for.
     target: u32,
-    /// Number of Calls since [`Grant::begin`] last raised `target`, or since the last call of
-    /// [`Grant::pause`].
+    /// Number of Calls since the last call of [`Grant::pause`]. If [`Grant::begin`] has raised
+    /// `target` since then, the count begins with the Call that raised it.
     recent: u32,
+    /// Number of intervals between two calls of [`Grant::pause`] since the last Call.
+    quiet: u32,
     /// Credits that the last response granted.
     granted: u32,
     /// The largest grant that the client may still rely on.
@@ -87,8 +92,10 @@ pub struct Grant {
     late: u32,
     /// Number of credits that the client requests.
     requested: u32,
-    /// Number of posted Receives.
-    posted: u32,
+    /// Number of posted Receives. The driver reports some Receives long after it posted them. If
+    /// the client sends more Calls than it has credits for, such a Receive may complete before it
+    /// is reported. So the number may be negative.
+    posted: i32,
     in_process: u32,
     /// Number of responses that wait for space in the send queue.
     unsent: u32,
@@ -112,6 +119,7 @@ impl Grant {
             },
             target: least,
             recent: 0,
+            quiet: 0,
             granted: 1,
             believed: 1,
             late: 0,
@@ -124,32 +132,10 @@ impl Grant {
         }
     }
 
-    /// Returns how many Receives to post now, so that the next response can grant as much as the
-    /// policy wants. The caller posts the Receives, reports them with [`posted`](Self::posted), and
-    /// only then calls [`answer`](Self::answer).
-    #[inline]
-    pub const fn wanted(&self) -> u32 {
-        // The next response ends one of the Calls in process. This Call then no longer backs a
-        // credit, so one more Receive must back that credit.
-        let leaves = if self.in_process > 0 { 1 } else { 0 };
-        let reserved = self.bounds.reserved;
-        let all = self.needed().saturating_add(reserved);
-        let all = all.saturating_add(leaves).saturating_sub(self.backed());
-        // Calls that the client sent under an earlier, larger grant may still arrive, and need
-        // Receives.
-        let late = self.late.saturating_add(reserved);
-        let late = late.saturating_sub(self.posted);
-        if late > all {
-            late
-        } else {
-            all
-        }
-    }
-
     /// Records that this number of Receives was posted.
     #[inline]
     pub fn posted(&mut self, receives: u32) {
-        self.posted = self.posted.saturating_add(receives);
+        self.posted = self.posted.saturating_add_unsigned(receives);
     }
 
     /// Records that a Receive completed, whatever message it contains.
@@ -191,7 +177,7 @@ impl Grant {
             // made many Calls recently (see `BUSY`). So the policy doubles the grant that it aims
             // for.
             self.target = self.target.saturating_mul(2).min(self.bounds.most);
-            self.recent = 0;
+            self.recent = 1;
         }
         Ok(Ticket(()))
     }
@@ -211,9 +197,18 @@ impl Grant {
     /// Sets the count of recent Calls to zero. The driver must call this method every few seconds.
     /// A large count makes the grant grow. Without these calls, even the count of a client that
     /// makes few Calls would become large.
-    #[inline]
+    ///
+    /// If the client is idle, also halves the grant that the policy aims for, but not below
+    /// [`GrantBounds::least`]. The Receives that the smaller grant does not need stay posted.
     pub fn pause(&mut self) {
+        self.quiet = match self.recent {
+            0 => self.quiet.saturating_add(1),
+            _ => 0,
+        };
         self.recent = 0;
+        if self.quiet >= QUIET {
+            self.target = (self.target / 2).max(self.bounds.least);
+        }
     }
 
     /// Exchanges the ticket of a Call for the credits that its Reply grants. The Receive for the
@@ -314,13 +309,6 @@ impl Grant {
         Ok(())
     }
 
-    /// Halves the grant that the policy aims for, but not below [`GrantBounds::least`]. Called when
-    /// the connection was idle. Receives that the smaller grant does not need stay posted, but are
-    /// not replaced when they complete.
-    pub fn rest(&mut self) {
-        self.target = (self.target / 2).max(self.bounds.least);
-    }
-
     /// Returns the grant of the last response. Before the first response, returns 1.
     #[inline]
     pub const fn granted(&self) -> u32 {
@@ -356,22 +344,10 @@ impl Grant {
         }
     }
 
-    /// Returns the number of credits that Receives and Calls in process must back. This is the
-    /// larger of two numbers: the result of `goal`, and the grant of the last response. The latter
-    /// counts because an error message grants the same credits again.
-    const fn needed(&self) -> u32 {
-        let goal = self.goal();
-        if goal > self.granted {
-            goal
-        } else {
-            self.granted
-        }
-    }
-
     /// Returns how many Calls the server can hold: those in process, and one for each posted
     /// Receive.
     #[inline]
     const fn backed(&self) -> u32 {
-        self.posted.saturating_add(self.in_process)
+        self.in_process.saturating_add_signed(self.posted)
     }
 }
