@@ -343,6 +343,9 @@ impl QpHandler for Handler {
             (call.xid().0, version, len as u32, call.credits().0)
         });
         this.callbacks.heard(call.version(), &this.events);
+        if call.is_odd() {
+            this.arrivals.odd.add(1);
+        }
         let requested = Some(call.credits());
         // The call is admitted before the next functions run, because an admitted call has less
         // state that must be kept while they run.

@@ -102,8 +102,6 @@ pub(crate) const KEPT: usize = 4 << 20;
 const PIECES: u32 = (MAX_SEGMENTS + MAX_WRITES) as u32;
 /// Limits on the connections of a listener.
 pub(crate) const DOORWAY: Doorway = Doorway {
-    // CAST: `REQUESTS` is small.
-    waiting: REQUESTS as u32,
     connections: 512,
     of_one: 128,
     // CAST: `REQUESTS` is small.

@@ -35,6 +35,8 @@ pub(crate) struct Arrivals {
     pub(crate) messages: Count,
     /// Messages that were dropped without a reply.
     pub(crate) dropped: Count,
+    /// Calls that were processed although they deviate from the protocol.
+    pub(crate) odd: Count,
     /// Calls that needed RDMA Reads.
     pub(crate) reads: Count,
     /// Bytes that RDMA Reads for calls have transferred.
@@ -47,6 +49,7 @@ impl Arrivals {
         Self {
             messages: Count::new(),
             dropped: Count::new(),
+            odd: Count::new(),
             reads: Count::new(),
             read_bytes: Count::new(),
         }

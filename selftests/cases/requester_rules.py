@@ -2,6 +2,7 @@
 """Rules of our server whose tests need more than one connection."""
 
 import collections
+import time
 
 from lib import faults, tracing, wait
 from lib.asking import BLOCK, TCP_PORT, XIDS, Client, Stage, record
@@ -9,7 +10,7 @@ from lib.buffers import Buffer
 from lib.case import ENV, case, check, equal
 from lib.hostile.message import REPLY, word
 from lib.requester import calls, tables
-from lib.served import FILES, counters, used_kib
+from lib.served import FILES, counters, total, used_kib
 
 CLIENTS = "ours", "intree"
 # After a single call has broken this number of connections, our server refuses the call.
@@ -28,6 +29,9 @@ with socket.create_connection(("127.0.0.1", {TCP_PORT}), 20) as line:
     line.sendall(bytes.fromhex(sys.argv[1]))
     line.recv(4096)
 """
+# `MANY_CALLS` is a number of calls, one at a time, after which the server grants more credits than
+# the `FIRST_GRANT` of a new connection. After `IDLE_SECONDS` without a call it grants as few again.
+MANY_CALLS, FIRST_GRANT, IDLE_SECONDS = 100, 8, 25
 # The number of connections that a noisy client makes.
 NOISY = 24
 
@@ -41,6 +45,42 @@ def refused_reads(client):
 def refused_writes(client):
     """Makes a READ call that offers memory into which the server may not write."""
     return tables.reading_into(client, tables.READ)
+
+
+def odd_length(client):
+    """Makes a NULL call whose length is not a multiple of four."""
+    return client.message().octets() + b"\0"
+
+
+# covers: RSP-023, RSP-047
+@case(versions=(), clients=CLIENTS, server="ours", seconds=60)
+def odd_calls_are_served_and_counted(t):
+    stage = Stage(t)
+    before = total(t, "odd calls")
+    with Client(stage) as client:
+        for made, deed in enumerate((odd_length, tables.long_call(payload=bytes(64))), 1):
+            client.send(deed(client))
+            answer, = client.ping(answers=1)
+            equal(calls.outcome(answer.payload), ("null",), "the answer")
+            equal(total(t, "odd calls"), before + made, "odd calls")
+    stage.undisturbed()
+
+
+# covers: RSP-148
+@case(versions=(), clients=CLIENTS, server="ours", seconds=90)
+def the_grant_of_an_idle_client_shrinks(t):
+    stage = Stage(t)
+    with Client(stage) as client:
+        credit = 0
+        for _ in range(MANY_CALLS):
+            client.send(client.message())
+            credit = client.receive().credit
+        check(credit > FIRST_GRANT, f"{credit} credits after many calls")
+        # After ten to fifteen seconds the server halves the grant every five seconds.
+        time.sleep(IDLE_SECONDS)
+        client.send(client.message())
+        equal(client.receive().credit, FIRST_GRANT, "credits after a pause")
+    stage.undisturbed()
 
 
 # covers: RSP-110, RSP-111, RSP-112

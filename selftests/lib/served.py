@@ -37,7 +37,12 @@ def devices(t):
 def dropped(t):
     """Returns the number of messages that were neither a call nor a reply, on all connections of
     the server."""
-    return sum(map(int, re.findall(r"^messages dropped: (\d+)$", shown(t), re.MULTILINE)))
+    return total(t, "messages dropped")
+
+
+def total(t, name):
+    """Returns the sum of this number over all connections of the server."""
+    return sum(map(int, re.findall(rf"^{name}: (\d+)$", shown(t), re.MULTILINE)))
 
 
 def counters(t):

@@ -141,18 +141,6 @@ impl<'a> Call<'a, Sorted> {
 }
 
 impl<'a> Call<'a, Admitted> {
-    /// Returns the length in bytes of the unreduced RPC message.
-    #[inline]
-    pub const fn len(&self) -> u32 {
-        self.stage.total
-    }
-
-    /// Returns true if the RPC message is empty, which is impossible for an admitted Call.
-    #[inline]
-    pub const fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Returns the total length of the Call's Write chunks and Reply chunk, but at most
     /// [`Terms::longest_call`]. The RDMA Writes of the reply carry at most this number of bytes,
     /// provided that the RPC layer makes no reply longer than [`Terms::longest_call`].

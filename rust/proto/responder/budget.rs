@@ -146,13 +146,6 @@ impl Share {
         }
     }
 
-    /// Sets the maximum number of pages for the connection, for example a larger one for a known
-    /// client.
-    #[inline]
-    pub fn allow(&mut self, most_pages: u32) {
-        self.most_pages = most_pages;
-    }
-
     /// Returns the number of pages that the Calls and the RDMA transfers of this connection hold.
     #[inline]
     pub const fn pages(&self) -> u32 {

@@ -28,17 +28,6 @@ use crate::{
     }, //
 };
 
-/// Deviations from the protocol in a Call that is processed nevertheless.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Oddities {
-    /// The length of the message is not a multiple of four.
-    pub odd_length: bool,
-    /// Bytes follow the header of an `RDMA_NOMSG`; they are ignored.
-    pub trailing: bool,
-    /// The client requests zero credits. The responder treats this as a request for one credit.
-    pub no_credit: bool,
-}
-
 /// The values of a Call's fixed header words that its response needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
@@ -127,15 +116,13 @@ impl Call<'_, Sorted> {
         self.stage.credits
     }
 
-    /// Returns the deviations from the protocol that were accepted in this Call.
+    /// Returns whether the message is odd: it deviates from the protocol, but is processed. Either
+    /// its length is not a multiple of four, or bytes follow the header of an `RDMA_NOMSG`. These
+    /// bytes are ignored.
     #[inline]
-    pub const fn oddities(&self) -> Oddities {
-        Oddities {
-            // The transport header consists of whole words.
-            odd_length: self.payload.len() & 3 != 0,
-            trailing: self.stage.long && !self.payload.is_empty(),
-            no_credit: self.stage.credits.0 == 0,
-        }
+    pub const fn is_odd(&self) -> bool {
+        // The transport header consists of whole words.
+        self.payload.len() & 3 != 0 || (self.stage.long && !self.payload.is_empty())
     }
 }
 

@@ -59,7 +59,7 @@ use crate::{
 
 /// How a reply is sent, apart from the results in Write chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+enum Form {
     /// The reply is in the Send, after the transport header.
     Inline,
     /// The reply is written to the Reply chunk by RDMA Write.
@@ -94,9 +94,11 @@ impl Ready {
 }
 
 impl Parked<Ready> {
-    /// Returns the maximum length of the k-th result, as [`Call::room`] does. The caller must pass
-    /// the message that contained the Call. If `message` turns out to be another message, the outer
-    /// `Option` is `None`. `message` is read only if `k` is not zero.
+    /// Returns the maximum length in bytes of the k-th result if it is sent in a Write chunk, or
+    /// `None` if it is sent inline. If a result is longer, the RPC layer fails the operation.
+    ///
+    /// The caller must pass the message that contained the Call. If `message` turns out to be
+    /// another message, the outer `Option` is `None`. `message` is read only if `k` is not zero.
     #[inline]
     pub fn room(&self, message: &[u8], k: usize) -> Option<Option<u32>> {
         let room = match k {
@@ -114,14 +116,6 @@ impl Parked<Ready> {
 }
 
 impl<'a> Call<'a, Ready> {
-    /// Returns the maximum length in bytes of the k-th result if it is sent in a Write chunk, or
-    /// `None` if it is sent inline. If a result is longer, the RPC layer fails the operation.
-    #[inline]
-    pub fn room(&self, k: usize) -> Option<u32> {
-        let room = self.stage.rooms(self.lists.writes.clone()).get(k);
-        (room != 0).then_some(room)
-    }
-
     /// Decides how a reply of `total` bytes is sent. Each entry of `marks` is a result that may be
     /// in a Write chunk, see [`results`](crate::responder::results). The length in a mark does not
     /// include the pad.
@@ -198,21 +192,6 @@ impl<'a> Call<'a, Ready> {
 }
 
 impl<'a> Reply<'a> {
-    /// Returns how the reply is sent, apart from the results in Write chunks.
-    #[inline]
-    pub const fn form(&self) -> Form {
-        self.form
-    }
-
-    /// Returns how many bytes of the reply the Send carries after the transport header.
-    #[inline]
-    pub const fn inline_len(&self) -> u32 {
-        match self.form {
-            Form::Inline => self.reduced,
-            Form::ReplyChunk => 0,
-        }
-    }
-
     /// Returns whether the reply has RDMA Writes.
     #[inline]
     pub const fn has_writes(&self) -> bool {

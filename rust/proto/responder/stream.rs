@@ -24,7 +24,6 @@ use crate::{
         xdr, //
     }, //
 };
-use core::num::NonZeroU32;
 
 /// The location of the unreduced message after all data have been fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,12 +101,6 @@ impl<'a> Call<'a, Admitted> {
             Assembly::Split { .. } => self.stage.total.saturating_sub(self.stage.body),
             Assembly::Landed => self.stage.total,
         }
-    }
-
-    /// Returns the length of the read buffer in pages, which
-    /// [`Budget`](crate::responder::budget::Budget) counts.
-    pub fn landing_pages(&self, page_size: NonZeroU32) -> u32 {
-        self.landing().div_ceil(page_size.get())
     }
 
     /// Returns true if the Call needs an RDMA Read, because one of its Read segments is not empty.

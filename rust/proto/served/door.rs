@@ -18,8 +18,6 @@
 /// The limits of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doorway {
-    /// Maximum number of connection requests that wait for a thread.
-    pub waiting: u32,
     /// Maximum number of connections in total.
     pub connections: u32,
     /// Maximum number of connections from one client address.
@@ -61,12 +59,6 @@ pub enum Entry {
 }
 
 impl Doorway {
-    /// Returns true if one more connection request may wait for a thread.
-    #[inline]
-    pub const fn queues(&self, waiting: u32) -> bool {
-        waiting < self.waiting
-    }
-
     /// Decides whether a request gets a connection.
     pub const fn enter(&self, crowd: &Crowd) -> Entry {
         if crowd.waiting_of_one >= self.waiting_of_one {

@@ -267,12 +267,6 @@ impl Life {
         }
     }
 
-    /// Returns true if messages from the client may be passed to the RPC layer.
-    #[inline]
-    pub fn is_up(&self) -> bool {
-        matches!(self.state, State::Up { .. })
-    }
-
     fn up(&mut self, now: Time) -> Act {
         self.state = State::Up { probing: false };
         self.since = now;

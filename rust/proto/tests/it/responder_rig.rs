@@ -30,6 +30,7 @@ use xprtrdma_proto::{
             Granted, //
         },
         refusal::Fault,
+        reply::Reply,
         sort::{
             sort,
             Arrival, //
@@ -122,6 +123,12 @@ pub fn admitted(bytes: &[u8]) -> Call<'_, Admitted> {
 /// Processes an inline Call until it can be passed to the RPC layer.
 pub fn ready(bytes: &[u8]) -> Call<'_, Ready> {
     admitted(bytes).fetched(&[]).expect("fetched")
+}
+
+/// Returns whether the part of a reply that is in no Write chunk is in the Reply chunk. Otherwise
+/// this part is inline. The part is never empty.
+pub fn is_in_reply_chunk(reply: &Reply<'_>) -> bool {
+    reply.inline().next().is_none()
 }
 
 /// Returns the fault of a message, if it has one.

@@ -20,6 +20,7 @@ use crate::{
     },
     responder_rig::{
         granted,
+        is_in_reply_chunk,
         lists,
         message,
         write_call,
@@ -36,7 +37,6 @@ use xprtrdma_proto::{
             Fault,
             Refusal, //
         },
-        reply::Form,
         reverse::Reverse,
         sort::{
             sort,
@@ -135,7 +135,7 @@ fn the_probe_is_answered_in_version_two_and_its_threshold_holds() {
     let len = plan.encode(granted(16), &mut answer).unwrap();
     assert_eq!(answer[..len], named("E21").bytes[..32]);
     let longest = ready.reply(&[], 4096 - 32, &terms).unwrap();
-    assert_eq!(longest.form(), Form::Inline);
+    assert!(!is_in_reply_chunk(&longest));
     let refusal = ready.reply(&[], 4096 - 28, &terms).unwrap_err();
     assert_eq!((refusal.version, refusal.fault), (2, Fault::ReplyRoom));
     // The client of this project recognizes the response as a Reply.
