@@ -69,12 +69,6 @@ impl Credits {
         self.is_worth_a_frame()
     }
 
-    /// Returns whether this end waits for credits.
-    #[must_use]
-    pub fn are_used(&self) -> bool {
-        self.used
-    }
-
     /// Adds the credits that the peer has advertised in a header. Each credit stands for a Receive
     /// that the peer has posted. A peer that advertises credits also waits for credits, so this end
     /// grants credits to it. Does nothing if this end uses no credits.

@@ -2,12 +2,14 @@
 
 //! Extensions of a header. Each extension has a type, which determines the length of the extension
 //! (RDS-58).
+//!
+//! This crate only adds extensions to headers. The socket layer reads the extensions of received
+//! headers.
 
-use crate::{
-    bytes::Fields,
-    header::EXTENSION_BYTES, //
-};
+use crate::header::EXTENSION_BYTES;
 
+// The types of extensions. This crate adds only `RDMA`, `RDMA_DEST` and `RDMA_BYTES`. But the
+// socket layer may have put an extension of any type into a header before.
 const END: u8 = 0;
 const VERSION: u8 = 1;
 const RDMA: u8 = 2;
@@ -22,11 +24,9 @@ const PORT_INDEX: u8 = 8;
 const WRITTEN: u8 = 1;
 const READ: u8 = 2;
 
-/// An extension.
+/// An extension that this crate can add to a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extension {
-    /// The version of the protocol. RDMA connections negotiate the version in private data instead.
-    Version(u32),
     /// The key of a region that the sender has used. A message with this extension is an RDMA ACK
     /// (RDS-06).
     Rdma {
@@ -48,41 +48,6 @@ pub enum Extension {
         /// operation has read from that memory.
         written: bool,
     },
-    /// The number of paths that the peer has. RDMA connections have one path.
-    Paths(u16),
-    /// A number that changes when the peer restarts; not used by RDMA connections.
-    Generation(u32),
-    /// An extension that RDMA connections do not use.
-    PortIndex(u8),
-}
-
-/// Returns the extensions in these bytes, up to the first extension that is unknown or truncated.
-pub fn extensions(bytes: &[u8; EXTENSION_BYTES]) -> impl Iterator<Item = Extension> + '_ {
-    let mut fields = Fields(bytes);
-    core::iter::from_fn(move || next(&mut fields))
-}
-
-fn next(fields: &mut Fields<'_>) -> Option<Extension> {
-    Some(match fields.u8()? {
-        VERSION => Extension::Version(fields.u32()?),
-        RDMA => Extension::Rdma { key: fields.u32()? },
-        RDMA_DEST => Extension::RdmaDest {
-            key: fields.u32()?,
-            offset: fields.u32()?,
-        },
-        RDMA_BYTES => {
-            let bytes = fields.u32()?;
-            let [direction, ..] = fields.take::<4>()?;
-            Extension::RdmaBytes {
-                bytes,
-                written: direction == WRITTEN,
-            }
-        }
-        PATHS => Extension::Paths(fields.u16()?),
-        GENERATION => Extension::Generation(fields.u32()?),
-        PORT_INDEX => Extension::PortIndex(fields.u8()?),
-        _ => return None,
-    })
 }
 
 /// Returns the length in bytes of an extension of this type, including the byte of the type.
@@ -164,15 +129,11 @@ fn bits(bytes: usize) -> u32 {
 fn encoded(extension: Extension) -> (u8, u64) {
     let high = |number: u32| u64::from(number) << 32;
     match extension {
-        Extension::Version(version) => (VERSION, high(version)),
         Extension::Rdma { key } => (RDMA, high(key)),
         Extension::RdmaDest { key, offset } => (RDMA_DEST, high(key) | u64::from(offset)),
         Extension::RdmaBytes { bytes, written } => {
             let direction = if written { WRITTEN } else { READ };
             (RDMA_BYTES, high(bytes) | u64::from(direction) << 24)
         }
-        Extension::Paths(paths) => (PATHS, u64::from(paths) << 48),
-        Extension::Generation(number) => (GENERATION, high(number)),
-        Extension::PortIndex(index) => (PORT_INDEX, u64::from(index) << 56),
     }
 }

@@ -143,16 +143,6 @@ impl Header {
         writer.put(&self.extensions);
     }
 
-    /// Returns the header of a fragment that contains only an acknowledgement and credits.
-    #[must_use]
-    pub fn acknowledgement(ack: u64, credit: u8) -> Self {
-        Self {
-            ack,
-            credit,
-            ..Self::default()
-        }
-    }
-
     /// Returns whether the header has this flag.
     #[inline]
     #[must_use]

@@ -2,7 +2,8 @@
 
 //! How an RDMA operation completes, and which status is reported to the program.
 
-/// The status of an operation, with the values of the constants `RDS_RDMA_*`.
+/// The status of an operation, with the values of the constants `RDS_RDMA_*`. The socket layer
+/// reports the other two, `RDS_RDMA_CANCELED` (RDS-42) and `RDS_RDMA_DROPPED` (RDS-43).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(i32)]
 pub enum Status {
@@ -10,10 +11,6 @@ pub enum Status {
     Success = 0,
     /// The peer refused the access because of the key, the offset or the length (RDS-41).
     RemoteError = 1,
-    /// The program cancelled the operation (RDS-42).
-    Canceled = 2,
-    /// The operation was discarded with the connection. It may have been executed in part (RDS-43).
-    Dropped = 3,
     /// Any other failure (RDS-44).
     OtherError = 4,
 }
@@ -70,40 +67,25 @@ pub struct Wishes {
 }
 
 /// A posted operation, which consists of one or more work requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Operation {
-    left: u32,
+    /// The first completion that is not [`Completion::Done`].
     first: Option<Completion>,
 }
 
 impl Operation {
-    /// Returns an operation with this number of completions, one for each signalled work request.
-    #[must_use]
-    pub const fn new(work_requests: u32) -> Self {
-        Self {
-            left: work_requests,
-            first: None,
-        }
-    }
-
     /// Records one completion. If only the last work request of the operation is signalled, the
     /// operation has a single completion. Only the status of the first failure is kept, because the
     /// work requests after the failed work request are flushed.
     #[inline]
     pub fn completed(&mut self, completion: Completion) {
-        self.left = self.left.saturating_sub(1);
         if completion != Completion::Done {
             self.first.get_or_insert(completion);
         }
     }
 
-    /// Returns whether all work requests have completed.
-    #[must_use]
-    pub const fn is_over(&self) -> bool {
-        self.left == 0
-    }
-
-    /// Returns what to report to the program. Must be called once for each operation.
+    /// Returns what to report to the program. Must be called once for each operation, after all its
+    /// completions were recorded.
     #[inline]
     #[must_use]
     pub fn tell(&self, wishes: Wishes) -> Tell {

@@ -8,18 +8,11 @@ pub const PAGE_BYTES: u64 = 4096;
 /// Maximum length of a region in bytes (RDS-55).
 pub const REGION_BYTES: u64 = 1 << 20;
 
-/// A handle: the key of a region, and an offset (RDS-02, RDS-20).
+/// A handle: the key of a region, and an offset (RDS-02, RDS-20). The socket layer makes handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cookie(pub u64);
 
 impl Cookie {
-    /// Returns the handle for the memory that begins at `offset` of the region.
-    #[must_use]
-    pub const fn new(key: u32, offset: u32) -> Self {
-        // CAST: A `u32` fits into a `u64`. The key is in the low half.
-        Self(((offset as u64) << 32) | key as u64)
-    }
-
     /// Returns the key of the region.
     #[must_use]
     pub const fn key(self) -> u32 {

@@ -52,7 +52,7 @@ impl Posted {
     #[inline]
     pub(crate) fn end(self, completion: Completion) {
         // There is one completion for all work requests of the operation.
-        let mut operation = Operation::new(1);
+        let mut operation = Operation::default();
         operation.completed(completion);
         match operation.tell(self.wishes()) {
             Tell::Later => {}

@@ -30,7 +30,7 @@ CRATES = ("proto", "rds_proto")
 BUILD_SECONDS, TEST_SECONDS = 900, 180
 MODULE = re.compile(r"mod (\w+);$")
 # Names of the test modules that other test modules use.
-SHARED = ("common", "rig", "responder_rig", "fuzz_replay", "random")
+SHARED = ("common", "rig", "responder_rig", "fuzz_replay", "random", "extensions")
 OUTCOME = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed;", re.MULTILINE)
 
 

@@ -4,6 +4,8 @@
 
 use libfuzzer_sys::fuzz_target;
 
+#[path = "../../../rds_proto/tests/it/extensions.rs"]
+mod extensions;
 #[path = "../../../rds_proto/tests/it/fuzzed.rs"]
 mod fuzzed;
 

@@ -21,6 +21,15 @@ fn of(len: u32) -> Header {
     }
 }
 
+/// Returns the header of a frame that contains only an acknowledgement and credits.
+fn acknowledgement(ack: u64, credit: u8) -> Header {
+    Header {
+        ack,
+        credit,
+        ..Header::default()
+    }
+}
+
 #[test]
 fn fragments_of_any_length_are_a_message() {
     for len in [0, 1, 4095, 4096, 4097, 8192, 10_000, MESSAGE_BYTES] {
@@ -86,7 +95,7 @@ fn no_other_message_comes_between() {
 fn an_acknowledgement_may_come_between() {
     let mut assembly = Assembly::default();
     assert!(assembly.take(&of(5000), 4096).is_ok());
-    let ack = Header::acknowledgement(7, 3);
+    let ack = acknowledgement(7, 3);
     assert_eq!(assembly.take(&ack, 0), Ok(Part::Acknowledgement));
     let mut other = assembly;
     assert_eq!(other.take(&ack, 1), Err(Fault::Fragment));
@@ -131,10 +140,7 @@ fn nothing_is_taken_behind_a_fault() {
     let mut assembly = Assembly::default();
     assert_eq!(assembly.take(&of(5000), 1), Err(Fault::Fragment));
     assert_eq!(assembly.take(&of(1), 1), Err(Fault::Ended));
-    assert_eq!(
-        assembly.take(&Header::acknowledgement(1, 0), 0),
-        Err(Fault::Ended)
-    );
+    assert_eq!(assembly.take(&acknowledgement(1, 0), 0), Err(Fault::Ended));
     // If there was no memory for a message, later messages must not be received either.
     let mut assembly = Assembly::default();
     assembly.end();

@@ -5,6 +5,7 @@
 mod acknowledge;
 mod connect;
 mod credit;
+mod extensions;
 mod fuzzed;
 mod header;
 mod incoming;

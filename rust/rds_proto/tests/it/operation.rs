@@ -19,27 +19,23 @@ const FAILURES: Wishes = Wishes {
 };
 
 fn ended(completions: &[Completion]) -> Operation {
-    let mut operation = Operation::new(completions.len() as u32);
+    let mut operation = Operation::default();
     for &one in completions {
-        assert!(!operation.is_over());
         operation.completed(one);
     }
-    assert!(operation.is_over());
     operation
 }
 
 // covers: RDS-40
 #[test]
 fn numbers_are_those_of_the_interface() {
-    let all = [
-        Status::Success,
-        Status::RemoteError,
-        Status::Canceled,
-        Status::Dropped,
-        Status::OtherError,
-    ];
-    for (number, status) in all.into_iter().enumerate() {
-        assert_eq!(status.raw(), number as i32);
+    // The socket layer reports the numbers 2 and 3 (RDS-42, RDS-43).
+    for (status, number) in [
+        (Status::Success, 0),
+        (Status::RemoteError, 1),
+        (Status::OtherError, 4),
+    ] {
+        assert_eq!(status.raw(), number);
     }
 }
 

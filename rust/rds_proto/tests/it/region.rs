@@ -12,8 +12,7 @@ const STRICT: Wanted = Wanted {
 // covers: RDS-02 RDS-20
 #[test]
 fn a_handle_is_key_and_offset() {
-    let cookie = Cookie::new(0x1234_5678, 0xabc);
-    assert_eq!(cookie.0, 0x0000_0abc_1234_5678);
+    let cookie = Cookie(0x0000_0abc_1234_5678);
     assert_eq!((cookie.key(), cookie.offset()), (0x1234_5678, 0xabc));
 }
 
