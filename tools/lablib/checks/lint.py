@@ -216,7 +216,7 @@ class Lint:
         return [line.strip() for line in wanted.splitlines() if "panic" in line]
 
     def unused(self):
-        """The module uses every public item of its protocol core."""
+        """The modules use every public item of their protocol cores."""
         return unused.check(self.root, self.kernel)
 
     def packages(self):

@@ -1,25 +1,32 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Finds public items of the protocol core that the module does not use.
+"""Finds public items of the protocol cores that the kernel modules do not use.
 
-The compiler assumes that a crate's public items are used. So a copy of the core is put into a copy
-of the driver, as a private module. In that copy the compiler's analysis of dead code begins at the
-module's entry points. It follows every call, method, constant and constructed variant, and reports
-the items that it does not reach. Tests, benches, fuzzers and examples are left out. The core must
-not permit unused items: the check reports each line of the core with `dead_code`.
+The compiler assumes that a crate's public items are used. So a copy of a core is put into a copy of
+its driver, as a private module. In that copy the compiler's analysis of dead code begins at the
+kernel module's entry points. It follows every call, method, constant and constructed variant, and
+reports the items that it does not reach. Tests, benches, fuzzers and examples are left out. A core
+must not permit unused items: the check reports each line of a core with `dead_code`.
 
-The core's modules for the server are not compiled into the client's module, so this check does not
-see them. Only the server's driver uses them. A cfg attribute excludes these modules from the
-client's module. No other code of the core may have such an attribute.
+The compiler runs with the arguments that kbuild has stored when it built the driver. It finds the
+other crates of the module in the directory of that build.
+
+The client and the server have the same core. Some of its modules are for the server, and a cfg
+attribute excludes them from the client's kernel module. No other code of the core may have such an
+attribute. Items of these modules must be used by the server, all other items by the client.
 
 Limits: a trait's methods count as used if the trait is used. Fields and re-exports are not checked.
 Code under a condition is checked as the kernel compiles it.
 """
 
+import dataclasses
 import itertools
 import re
+import shlex
 import shutil
+import subprocess
 
 from ..artefacts import module
+from ..base import cache, chroot
 from ..base.paths import REPO
 from ..base.ui import LabError
 
@@ -29,39 +36,68 @@ SERVER = ("responder", "served")
 ROOM = re.compile(r"^#\[cfg\(any\(not\(CONFIG_RUST\), xprtrdma_server\)\)\]\n"
                   rf"(?=pub mod (?:{'|'.join(SERVER)});$)", re.MULTILINE)
 HIDES = re.compile(r"\bcfg[^\n]*\b(?:xprtrdma_server|not\(CONFIG_RUST\))(?!, no_std)")
-CORE = "xprtrdma_proto"
-DRIVER = "xprtrdma_client"
+
+
+@dataclasses.dataclass(frozen=True)
+class Driver:
+    """A driver with its core. `core` and `name` are directories of crates."""
+
+    variant: str
+    core: str
+    name: str
+    # Arguments with which kbuild compiles the core, but not the driver.
+    more: tuple
+    # The items that this driver must use: paths of files that match the pattern. The path is
+    # relative to the directory of the core.
+    files: re.Pattern
+
+
+OF_SERVER = rf"(?:{'|'.join(SERVER)})(?:/|\.rs$)"
+DRIVERS = (Driver("client", "proto", "client", (), re.compile(rf"(?!{OF_SERVER})")),
+           Driver("server", "proto", "server", ("--cfg", "xprtrdma_server"),
+                  re.compile(OF_SERVER)),
+           Driver("rds", "rds_proto", "rds_transport", (), re.compile("")))
 # An unused item that must be found: otherwise the check itself does not work.
 CANARY = "planted_by_the_lab_and_used_by_nobody"
 NOT_SOURCE = shutil.ignore_patterns("target", "tests", "fuzz", "benches", "examples")
 NEVER = re.compile(r"^(?:warning|error): (.* never (?:used|constructed))$")
-PLACE = re.compile(r"^ *--> .*?/((?:proto|client)/(?!\.\./)(?:(?!/\.\./)\S)+)$")
+PLACE = re.compile(r"^ *--> .*?/rust/(?:[a-z_]+/\.\./)?([a-z_]+)/(\S+?)(:\d+:\d+)$")
 EXCUSE = re.compile(r"\bdead_code\b")
 LABEL = re.compile(r"^ *(\d+)? *\| +(?:pub(?:\([a-z ]+\))? )?(?:const )?"
                    r"(?:fn |const |struct |enum )?(\w+)")
 
 
-def fold(source, tree):
-    """Makes a copy of the module's source below `tree`, in which the core is a part of the driver.
-    """
+def fold(source, tree, driver):
+    """Makes copies of a driver and its core below `tree`. The copy of the core is a module of the
+    driver. Returns the path of the driver's root file."""
     shutil.rmtree(tree, ignore_errors=True)
-    shutil.copytree(source / "rust", tree / "rust", ignore=NOT_SOURCE)
-    shutil.copy(source / "Kbuild", tree / "Kbuild")
-    rust = tree / "rust"
-    for path in (rust / "proto").rglob("*.rs"):
-        change(path, r"(?<![\w$])crate(?=::)", f"crate::{CORE}")
-    for path in (rust / "client").rglob("*.rs"):
-        change(path, rf"(?<![\w:`]){CORE}(?=::)", f"crate::{CORE}")
-    core = rust / f"proto/{CORE}.rs"
-    change(core, r"^#!\[cfg_attr.*\n", "")
-    change(core, r"\Z", f"\npub fn {CANARY}() {{}}\n")
-    change(rust / f"client/{DRIVER}.rs", r"\A((?:\s*|//.*|#!\[.*)\n)*",
-           rf'\g<0>#[path = "../proto/{CORE}.rs"]\nmod {CORE};\n', 1)
-    kbuild = rust / "Kbuild"
-    change(kbuild, rf"^\tproto/{CORE}\.o \\\n", "", 1)
-    change(kbuild, rf" \$\(obj\)/proto/{CORE}\.o", "", 1)
-    change(kbuild, r"^(RUSTFLAGS_client/\S+ :=) \$\(call use,proto\)",
-           r"\g<1> --cap-lints=warn -Aunreachable_pub", 1)
+    core = f"xprtrdma_{driver.core}"
+    for name in (driver.core, driver.name):
+        shutil.copytree(source / "rust" / name, tree / "rust" / name, ignore=NOT_SOURCE)
+    for path in (tree / "rust" / driver.core).rglob("*.rs"):
+        change(path, r"(?<![\w$])crate(?=::)", f"crate::{core}")
+    for path in (tree / "rust" / driver.name).rglob("*.rs"):
+        change(path, rf"(?<![\w:`]){core}(?=::)", f"crate::{core}")
+    of_core = tree / f"rust/{driver.core}/{core}.rs"
+    change(of_core, r"^#!\[cfg_attr.*\n", "")
+    change(of_core, r"\Z", f"\npub fn {CANARY}() {{}}\n")
+    top = tree / f"rust/{driver.name}/xprtrdma_{driver.name}.rs"
+    change(top, r"\A((?:\s*|//.*|#!\[.*)\n)*",
+           rf'\g<0>#[path = "../{driver.core}/{core}.rs"]\nmod {core};\n', 1)
+    return top
+
+
+def command(stored, top, driver):
+    """Returns the command that compiles the root file `top` of the copy. `stored` is the file in
+    which kbuild has stored how it compiled the driver."""
+    words = shlex.split(stored.read_text().splitlines()[0].partition(" := ")[2])
+    words = ["rustc" if word == "clippy-driver" else word for word in words]
+    core = next(n for n, word in enumerate(words)
+                if word.startswith(f"xprtrdma_{driver.core}=") and words[n - 1] == "--extern")
+    del words[core - 1:core + 1]
+    words = [word for word in words[:-1] if not word.startswith("--emit=")]
+    return ["env", "RUSTC_BOOTSTRAP=1", *words, *driver.more, "--cap-lints=warn",
+            "-Aunreachable_pub", f"--emit=metadata={top.with_suffix('.rmeta')}", str(top)]
 
 
 def change(path, old, new, times=None):
@@ -73,7 +109,7 @@ def change(path, old, new, times=None):
     path.write_text(text)
 
 
-def found(log):
+def found(log, driver):
     """Returns the unused items that the log of a build reports, with their files and lines. The
     item that the check has added on purpose is left out."""
     lines, canary, complaints = log.splitlines(), False, []
@@ -85,19 +121,30 @@ def found(log):
         if CANARY in line:
             canary = True
             continue
-        complaints.append(f"rust/{place[1]}: {never[1]}{names(lines[number + 2:], never[1])}")
+        crate, path, at = place.groups()
+        if crate == driver.name or (crate == driver.core and driver.files.match(path)):
+            items = names(lines[number + 2:], never[1])
+            complaints.append(f"rust/{crate}/{path}{at}: {never[1]}{items}")
     if not canary:
-        complaints.append("the compiler did not tell of an unused item that the lab had planted")
+        complaints.append(f"{driver.name}: the compiler did not tell of an unused item that the "
+                          "lab had planted")
     return complaints
 
 
+def sources(rust):
+    """Yields the source files of the cores without their tests: the path, and the path relative to
+    `rust`."""
+    for core in sorted({driver.core for driver in DRIVERS}):
+        for path in sorted((rust / core).rglob("*.rs")):
+            name = path.relative_to(rust)
+            if name.parts[1] not in ("target", "tests", "fuzz", "benches", "examples"):
+                yield path, name
+
+
 def excuses(rust):
-    """Yields a line for each item of the core with an attribute that permits the item to be unused.
+    """Yields a line for each item of a core with an attribute that permits the item to be unused.
     """
-    for path in sorted((rust / "proto").rglob("*.rs")):
-        name = path.relative_to(rust)
-        if name.parts[1] in ("target", "tests", "fuzz", "benches", "examples"):
-            continue
+    for path, name in sources(rust):
         text = path.read_text()
         for excuse in EXCUSE.finditer(text):
             line = text.count("\n", 0, excuse.start()) + 1
@@ -105,12 +152,9 @@ def excuses(rust):
 
 
 def hidden(rust):
-    """Yields a line for each cfg attribute that excludes code of the core from the client's module.
+    """Yields a line for each cfg attribute that excludes code of a core from the client's module.
     The attributes of the core's modules for the server are left out."""
-    for path in sorted((rust / "proto").rglob("*.rs")):
-        name = path.relative_to(rust)
-        if name.parts[1] in ("target", "tests", "fuzz", "benches", "examples"):
-            continue
+    for path, name in sources(rust):
         text = ROOM.sub("\n", path.read_text())
         for found in HIDES.finditer(text):
             line = text.count("\n", 0, found.start()) + 1
@@ -133,11 +177,20 @@ def names(lines, what):
 
 
 def check(root, kernel):
-    """Builds the copy of the driver that contains the core. Returns a list of problems."""
-    tree = REPO / "build/unused"
-    objects = tree.with_name("unused-objects")
-    fold(REPO, tree)
-    shutil.rmtree(objects, ignore_errors=True)
-    module.build(root, kernel, tree=tree, objects=objects)
+    """Compiles copies of the drivers that contain their cores. The modules were built with clippy
+    before. Returns a list of problems."""
     rust = REPO / "rust"
-    return [*excuses(rust), *hidden(rust), *found((objects / "build.log").read_text())]
+    complaints = [*excuses(rust), *hidden(rust)]
+    for driver in DRIVERS:
+        top = fold(REPO, REPO / "build/unused" / driver.variant, driver)
+        objects = module.directory(kernel, clippy=True, variant=driver.variant)
+        stored = objects / f"rust/{driver.name}/.xprtrdma_{driver.name}.o.cmd"
+        argv = chroot.command(root, command(stored, top, driver),
+                              [cache.directory(), kernel.tree, REPO], objects)
+        done = subprocess.run([str(word) for word in argv], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=module.BUILD_SECONDS, check=False)
+        if done.returncode:
+            complaints += done.stdout.splitlines()[-20:]
+        complaints += found(done.stdout, driver)
+    return complaints

@@ -9,7 +9,8 @@ import unittest
 from lablib.base.paths import REPO
 from lablib.checks import unused
 
-TREE = "   --> /repo/build/unused/rust/client/../proto"
+CLIENT, SERVER, RDS = unused.DRIVERS
+TREE = "   --> /repo/build/unused/client/rust/client/../proto"
 CANARY = f"""warning: function `{unused.CANARY}` is never used
 {TREE}/xprtrdma_proto.rs:9:8
    |
@@ -27,6 +28,9 @@ SEVERAL = f"""warning: multiple methods are never used
 warning: unused import: `HISTORY`
 {TREE}/conn.rs:78:9
 """
+OF_SERVER = f"""warning: method `room` is never used
+{TREE}/responder/reply.rs:112:9
+"""
 OTHERS = f"""warning: fields `credits` and `offset` are never read
 {TREE}/inbound.rs:82:9
 warning: variant `Retransmit` is never constructed
@@ -37,14 +41,23 @@ warning: variant `Retransmit` is never constructed
 class Unused(unittest.TestCase):
 
     def test_what_the_compiler_says(self):
-        self.assertEqual(unused.found(CANARY), [])
-        self.assertEqual(unused.found(CANARY + SEVERAL + OTHERS), [
+        self.assertEqual(unused.found(CANARY, CLIENT), [])
+        self.assertEqual(unused.found(CANARY + SEVERAL + OF_SERVER + OTHERS, CLIENT), [
             "rust/proto/chunk.rs:351:12: multiple methods are never used: total, room",
             "rust/proto/conn/event.rs:171:5: variant `Retransmit` is never constructed"])
 
+    def test_each_driver_uses_its_part_of_the_core(self):
+        log = CANARY + SEVERAL + OF_SERVER + OTHERS
+        self.assertEqual(unused.found(log, SERVER), [
+            "rust/proto/responder/reply.rs:112:9: method `room` is never used"])
+        log = log.replace("client/../proto", "rds_transport/../rds_proto")
+        self.assertEqual(unused.found(log, SERVER), [])
+        self.assertEqual(len(unused.found(log, RDS)), 3)
+
     def test_silence_is_a_complaint(self):
-        self.assertEqual(len(unused.found("")), 1)
-        self.assertEqual(len(unused.found(OTHERS)), 2)
+        for driver in unused.DRIVERS:
+            self.assertEqual(len(unused.found("", driver)), 1)
+        self.assertEqual(len(unused.found(OTHERS, CLIENT)), 2)
 
     def test_nothing_is_excused(self):
         with tempfile.TemporaryDirectory() as name:
@@ -72,22 +85,34 @@ class Unused(unittest.TestCase):
         self.assertEqual(list(unused.hidden(REPO / "rust")), [])
 
     def test_the_core_becomes_a_part_of_the_driver(self):
+        for driver in unused.DRIVERS:
+            with self.subTest(driver.variant), tempfile.TemporaryDirectory() as name:
+                tree = pathlib.Path(name) / "tree"
+                unused.fold(REPO, tree, driver)
+                self.judge(tree / "rust", driver)
+
+    def judge(self, rust, driver):
+        core = f"xprtrdma_{driver.core}"
+        for room in (driver.core, driver.name):
+            for path in rust.glob(f"{room}/**/*.rs"):
+                self.assertNotRegex(path.read_text(), rf"(?m)^use ({core}|crate::error)\b", path)
+        self.assertIn(unused.CANARY, (rust / f"{driver.core}/{core}.rs").read_text())
+        self.assertIn(f"mod {core};",
+                      (rust / f"{driver.name}/xprtrdma_{driver.name}.rs").read_text())
+        self.assertFalse((rust / driver.core / "tests").exists())
+
+
+    def test_the_stored_command_is_changed(self):
         with tempfile.TemporaryDirectory() as name:
-            tree = pathlib.Path(name) / "tree"
-            unused.fold(REPO, tree)
-            rust = tree / "rust"
-            for path in [*rust.glob("proto/**/*.rs"), *rust.glob("client/**/*.rs")]:
-                self.assertNotRegex(path.read_text(), r"(?m)^use (xprtrdma_proto|crate::error)\b",
-                                    path)
-            core = (rust / "proto/xprtrdma_proto.rs").read_text()
-            self.assertIn(unused.CANARY, core)
-            self.assertIn("mod xprtrdma_proto;",
-                          (rust / "client/xprtrdma_client.rs").read_text())
-            flags = [line for line in (rust / "Kbuild").read_text().splitlines()
-                     if line.startswith("RUSTFLAGS_client/")]
-            self.assertEqual(len(flags), 1)
-            self.assertNotIn("call use,proto", flags[0])
-            self.assertFalse((rust / "proto/tests").exists())
+            stored, top = pathlib.Path(name) / "stored", pathlib.Path("/copy/driver.rs")
+            stored.write_text(
+                "savedcmd_rust/server/xprtrdma_server.o := A=1 clippy-driver -Zcrate-attr='f(a,b)' "
+                "--extern xprtrdma_proto=rust/proto/libxprtrdma_proto.rmeta --extern kernel "
+                "--emit=obj=rust/server/xprtrdma_server.o /repo/rust/server/xprtrdma_server.rs \n\n")
+            self.assertEqual(unused.command(stored, top, SERVER), [
+                "env", "RUSTC_BOOTSTRAP=1", "A=1", "rustc", "-Zcrate-attr=f(a,b)", "--extern", "kernel",
+                "--cfg", "xprtrdma_server", "--cap-lints=warn", "-Aunreachable_pub",
+                "--emit=metadata=/copy/driver.rmeta", "/copy/driver.rs"])
 
 
 if __name__ == "__main__":
