@@ -367,10 +367,12 @@ def watched(spec, part):
 
 
 def short(spec, part, server=None):
-    """Builds the module for one kernel, and runs the selftests of `part` with that kernel."""
+    """Builds the client's module for one kernel, and runs the selftests of `part` with that kernel.
+    The part `short` builds the modules of the server and of RDS as well."""
     base, tally = root.path(kernel.arch_of(spec)), Tally()
     target = kernel.get(base, spec)
-    warnings = lint.Lint(base, target).build()
+    linters = lint.Lint(base, target)
+    warnings = [*linters.build(), *(linters.others() if part == "short" else ())]
     tally.judge(f"{target.release}: the build: {'; '.join(warnings)[:300]}", not warnings)
     tally.add(machines(spec, part, server=server), target.release)
     return tally

@@ -6,8 +6,7 @@ import re
 import shutil
 import subprocess
 
-from ..artefacts import kernel as kernels
-from ..artefacts import linters, module, packages, upstream
+from ..artefacts import linters, module, upstream
 from ..base import cache, chroot, proc
 from ..base.paths import REPO
 from ..base.tally import Tally
@@ -190,23 +189,21 @@ class Lint:
         compiler."""
         shutil.rmtree(module.directory(self.kernel, clippy=True, variant=variant),
                       ignore_errors=True)
-        return self.warnings(self.kernel, variant, clippy=True)
+        return self.warnings(variant, clippy=True)
 
-    def oldest(self):
-        """The module builds without a warning for the oldest kernel series in the package
-        archive."""
-        target = kernels.get(self.root, packages.series(self.root)[0][0])
-        return [line for variant in ("client", "server", "rds")
-                for line in self.warnings(target, variant)]
+    def others(self):
+        """The modules of the server and of RDS build without a warning."""
+        return [line for variant in ("server", "rds")
+                for line in self.warnings(variant)]
 
-    def warnings(self, target, variant, clippy=False):
-        """Builds a variant of the module for a kernel. Returns the warnings of the compiler, and of
-        clippy if `clippy` is true."""
+    def warnings(self, variant, clippy=False):
+        """Builds a variant of the module. Returns the warnings of the compiler, and of clippy if
+        `clippy` is true."""
         try:
-            module.build(self.root, target, clippy=clippy, variant=variant)
+            module.build(self.root, self.kernel, clippy=clippy, variant=variant)
         except LabError as error:
             return [str(error)]
-        return module.warnings(target, clippy=clippy, variant=variant)
+        return module.warnings(self.kernel, clippy=clippy, variant=variant)
 
     def no_panic(self):
         """The protocol core, compiled by the kernel's compiler, refers to no function that panics.
@@ -259,7 +256,7 @@ def run(root, kernel):
     for check in (lint.spdx, lint.rustfmt, lint.comments, lint.words, lint.examples,
                   lint.no_unsafe, lint.safe_roots, lint.checkpatch, lint.upstream, lint.ruff,
                   lint.mypy, lint.pages, lint.arrows, lint.build, lint.server, lint.rds,
-                  lint.oldest, lint.no_panic, lint.unused, lint.packages, lint.dkms):
+                  lint.no_panic, lint.unused, lint.packages, lint.dkms):
         found = list(check())
         say(f"{'not ok' if found else 'ok'}: {check.__doc__}")
         for line in found[:20]:
