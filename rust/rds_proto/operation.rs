@@ -24,16 +24,16 @@ impl Status {
     }
 }
 
-/// How a work request completed, or how an operation without a work request ended.
+/// How an operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
-    /// The work request succeeded.
+    /// The operation succeeded.
     Done,
-    /// The work request was flushed, because the connection had failed before.
+    /// The work requests of the operation were flushed, because the connection had failed before.
     Flushed,
     /// The peer refused access: remote access error, or remote invalid request.
     Refused,
-    /// The work request failed in any other way.
+    /// The operation failed in any other way.
     Failed,
     /// The operation did not begin, because the device could not map the program's memory. The
     /// connection continues, but the message of the operation is not sent.
@@ -66,41 +66,25 @@ pub struct Wishes {
     pub unacknowledged: bool,
 }
 
-/// A posted operation, which consists of one or more work requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Operation {
-    /// The first completion that is not [`Completion::Done`].
-    first: Option<Completion>,
-}
-
-impl Operation {
-    /// Records one completion. If only the last work request of the operation is signalled, the
-    /// operation has a single completion. Only the status of the first failure is kept, because the
-    /// work requests after the failed work request are flushed.
-    #[inline]
-    pub fn completed(&mut self, completion: Completion) {
-        if completion != Completion::Done {
-            self.first.get_or_insert(completion);
-        }
-    }
-
-    /// Returns what to report to the program. Must be called once for each operation, after all its
-    /// completions were recorded.
+impl Completion {
+    /// Returns what to report to the program.
     #[inline]
     #[must_use]
-    pub fn tell(&self, wishes: Wishes) -> Tell {
-        let failed = match self.first {
-            None if wishes.notify && wishes.unacknowledged => return Tell::Now(Status::Success),
-            None | Some(Completion::Done | Completion::Flushed) => return Tell::Later,
-            Some(Completion::Refused) => Status::RemoteError,
-            Some(Completion::Failed) => Status::OtherError,
+    pub fn tell(self, wishes: Wishes) -> Tell {
+        let failed = match self {
+            Self::Done if wishes.notify && wishes.unacknowledged => {
+                return Tell::Now(Status::Success)
+            }
+            Self::Done | Self::Flushed => return Tell::Later,
+            Self::Refused => Status::RemoteError,
+            Self::Failed => Status::OtherError,
             // The failure is reported now, because it cannot be reported later: the socket layer
             // reports a failure later only if it discards the message, and it does not discard this
             // message.
-            Some(Completion::Unmapped) if wishes.notify || wishes.failures => {
+            Self::Unmapped if wishes.notify || wishes.failures => {
                 return Tell::Now(Status::OtherError)
             }
-            Some(Completion::Unmapped) => return Tell::Later,
+            Self::Unmapped => return Tell::Later,
         };
         match wishes {
             Wishes { notify: true, .. } => Tell::Now(failed),

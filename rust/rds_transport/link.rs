@@ -30,7 +30,6 @@ use xprtrdma_rds_proto::{
     incoming::Assembly,
     operation::{
         Completion,
-        Operation,
         Tell,
         Wishes, //
     },
@@ -51,10 +50,7 @@ impl Posted {
     /// Reports the status of the operation to the program, and releases the memory. May sleep.
     #[inline]
     pub(crate) fn end(self, completion: Completion) {
-        // There is one completion for all work requests of the operation.
-        let mut operation = Operation::default();
-        operation.completed(completion);
-        match operation.tell(self.wishes()) {
+        match completion.tell(self.wishes()) {
             Tell::Later => {}
             Tell::Now(status) => self.0.tell(status.raw()),
             Tell::WhenDropped(status) => self.0.tell_when_dropped(status.raw()),
@@ -105,12 +101,14 @@ pub(crate) struct Link<H: QpHandler> {
     /// message, because RDS starts no other operation before it has sent the message.
     pub(crate) held: Option<u64>,
     /// The posted operations, in the order in which they were posted. They complete in this order.
+    /// All work requests of an operation have one completion.
     pub(crate) posted: KVec<Posted>,
     /// True if the last operation found no space in the send queue.
     pub(crate) is_full: bool,
     /// Empty transfers, kept for later operations. The vector never grows beyond its capacity.
     spare: KVec<Blank>,
-    /// The completion of the first work request that failed.
+    /// How the oldest posted operation ended, if a work request has failed. Only the first failure
+    /// is kept, because the device flushes all work requests after the failed one.
     pub(crate) failure: Option<Completion>,
 }
 
