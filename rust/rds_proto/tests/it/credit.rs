@@ -128,6 +128,18 @@ fn a_peer_cannot_grant_without_end() {
     assert_eq!(credits.granted(1), Err(Fault::Number));
 }
 
+// This end does not use up the credits of such a peer. So a correct peer may grant more credits than
+// the limit.
+#[test]
+fn a_peer_that_grants_in_headers_alone_may_grant_without_end() {
+    let mut credits = Credits::new(true, 0, 4, 4);
+    assert!(!credits.agreed(0));
+    for _ in 0..1000 {
+        assert_eq!(credits.granted(u8::MAX), Ok(()));
+    }
+    assert_eq!(credits.spend(), Some(0));
+}
+
 // Two ends of a connection send whenever their credits allow. Neither end exceeds its credits, and
 // neither end waits for ever.
 #[test]
