@@ -184,7 +184,7 @@ def debug(root, stock):
         target.parent.mkdir(parents=True, exist_ok=True)
         proc.run_logged(f"building the debug kernel (log: {log})",
                         [DEBUG_RECIPE / "build", "--root", root, "--source", stock.source,
-                         "--out", target, "--jobs", "2",
+                         "--out", target, "--jobs", "2", "--timeout", str(DEBUG_SECONDS),
                          *(word for path in more for word in ("--more", path))],
                         log, DEBUG_SECONDS)
 
