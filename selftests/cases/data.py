@@ -102,7 +102,7 @@ def direct_transfers_of_every_small_size(t):
 
 # covers: V1-027, V1-060, V1-064, V1-071, V1-130, ULB-38: Transfers around the inline thresholds
 # arrive intact, inline or in a chunk.
-@case(seconds=120)
+@case(seconds=120, slow=True)
 def direct_transfers_around_the_inline_thresholds(t):
     mount = t.mount()
     round_trips(Model(t, mount, "aligned", 3), (*EDGES, *threshold_sizes()), 0, 0)
@@ -111,7 +111,7 @@ def direct_transfers_around_the_inline_thresholds(t):
 
 # covers: V1-030, V1-051, V1-062: Transfers arrive intact if their size is near a page border or
 # near 1 MiB, or is larger than one NFS transfer.
-@case(seconds=120)
+@case(seconds=120, slow=True)
 def direct_transfers_around_page_and_mebibyte_borders(t):
     mount = t.mount()
     few = LARGE[5:] if ENV.debug and not ENV.full else LARGE
@@ -137,7 +137,7 @@ def user_buffers_may_begin_anywhere(t):
 
 # covers: V1-058, V1-062, ULB-09, X-08: A READ at the end of a file returns fewer bytes than the
 # client asked for.
-@case(seconds=90)
+@case(seconds=90, slow=True)
 def short_reads_at_the_end_of_a_file(t):
     model = Model(t, t.mount(), "growing", 8)
     fd, buffer = direct(model), Buffer(MIB)
@@ -214,7 +214,7 @@ def what_follows_the_data_arrives(t):
 
 # covers: Buffered and direct writes overwrite each other at random places. Each read returns the
 # data that were written last.
-@case(seconds=120, full_seconds=1200)
+@case(seconds=120, full_seconds=1200, slow=True)
 def random_overwrites_leave_the_newest(t):
     model = Model(t, t.mount(), "random", 10)
     chance = random.Random(t.random.random())
@@ -260,7 +260,7 @@ def mapped_files_reach_the_server(t):
 
 # covers: V1-012, V1-113: A large file is written and read back through the page cache. Its checksum
 # is right on the server and on the client.
-@case(seconds=120, full_seconds=1200)
+@case(seconds=120, full_seconds=1200, slow=True)
 def one_large_file(t):
     here, there = t.directory(t.mount()).path("large")
     size, written = ENV.pick(small=64, full=1024, debug=8) * MIB, hashlib.sha256()

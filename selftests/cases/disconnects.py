@@ -52,7 +52,7 @@ def break_again_and_again(t, size, rounds):
 
 # covers: V1-100, V1-014, V1-095, V1-102, BC-08, CM-11, ULB-33, ULB-34: Connections are broken again
 # and again during small transfers. The mount reconnects each time, and no data are lost.
-@case(seconds=150, full_seconds=3600)
+@case(seconds=150, full_seconds=3600, slow=True)
 def forced_disconnects_under_inline_load(t):
     break_again_and_again(t, INLINE, ENV.pick(small=50, full=500, debug=10))
 
@@ -60,13 +60,13 @@ def forced_disconnects_under_inline_load(t):
 # covers: V1-102, V1-104
 # covers: V1-100, V1-103, V1-110, MAL-105: Connections are broken again and again during large
 # transfers. Each time the client takes back the memory that the server could access.
-@case(seconds=150, full_seconds=3600)
+@case(seconds=150, full_seconds=3600, slow=True)
 def forced_disconnects_under_bulk_load(t):
     break_again_and_again(t, BULK, ENV.pick(small=50, full=500, debug=10))
 
 
 # covers: V1-100: After a disconnect each of the mount's connections is made again.
-@case(versions=("4.1", "4.2", "3"), seconds=120)
+@case(versions=("4.1", "4.2", "3"), seconds=120, slow=True)
 def forced_disconnects_with_nconnect(t):
     mount = t.mount("nconnect=4")
     with Load(t, mount, 16 * KIB) as load:
@@ -97,21 +97,21 @@ def restart_again_and_again(t, export, size, rounds):
 
 # covers: V1-095, ULB-33: The server closes the connection, and its listener returns later. The
 # client reconnects.
-@case(seconds=150)
+@case(seconds=150, slow=True)
 def server_restarts_under_load(t):
     restart_again_and_again(t, ENV.disk, 32 * KIB, ENV.pick(small=2, full=20, debug=1))
 
 
 # covers: V1-095, V1-100: The server closes the connection while small calls are in flight. The
 # client reconnects.
-@case(seconds=150, full_seconds=3600)
+@case(seconds=150, full_seconds=3600, slow=True)
 def server_ends_connections_under_inline_load(t):
     restart_again_and_again(t, ENV.mem, INLINE, ENV.pick(small=5, full=250, debug=3))
 
 
 # covers: V1-100, peer.md R1, R2: No packet arrives for ten seconds. A hard mount returns no error,
 # and works again afterwards.
-@case(seconds=180)
+@case(seconds=180, slow=True)
 def hard_mount_survives_ten_seconds_of_silence(t):
     mount = t.mount()
     with Load(t, mount, 32 * KIB) as load:
@@ -126,7 +126,7 @@ def hard_mount_survives_ten_seconds_of_silence(t):
 
 # covers: V1-095: The server's RDMA device is removed under load and added again. The client
 # reconnects.
-@case(seconds=180)
+@case(seconds=180, slow=True)
 def server_device_comes_and_goes_under_load(t):
     mount = t.mount()
     with Load(t, mount, 32 * KIB) as load:
@@ -139,7 +139,7 @@ def server_device_comes_and_goes_under_load(t):
 
 # covers: peer.md 1.19: The client's RDMA device is removed under load. The removal completes, and
 # the mount works again when the device returns.
-@case(seconds=180)
+@case(seconds=180, slow=True)
 def client_device_comes_and_goes_under_load(t):
     mount = t.mount()
     with Load(t, mount, 32 * KIB) as load:
@@ -346,7 +346,7 @@ def hardware_address():
 
 # covers: V1-095: A neighbour entry that is wrong for a moment ends no connection. If the entry
 # stays wrong, the connection ends within two seconds.
-@case(versions=("3", "4.2"), clients=("ours",), seconds=40)
+@case(versions=("3", "4.2"), clients=("ours",), seconds=40, slow=True)
 def a_neighbour_that_flips_keeps_its_connection(t):
     mount = t.mount()
     with Load(t, mount, INLINE) as load:

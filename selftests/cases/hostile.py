@@ -26,7 +26,7 @@ WMEM = pathlib.Path("/proc/sys/net/ipv4/tcp_wmem")
 # covers: V1-003: This is a test of the proxy itself. Mounts through the proxy work while the proxy
 # follows the protocol. The Read and Write lists contain everything that the proxy needs for its
 # transfers.
-@case(versions=("3", "4.1", "4.2"), clients=("ours", "intree"), seconds=90)
+@case(versions=("3", "4.1", "4.2"), clients=("ours", "intree"), seconds=90, slow=True)
 def a_proxy_that_behaves(t):
     responder = Responder()
     t.defer(responder.close)

@@ -125,7 +125,7 @@ def nothing_is_left_after_unmount(t):
 
 # covers: The module is loaded, used and unloaded several times. A leak or a stale pointer in the
 # module would cause an error after several rounds.
-@case(seconds=150, full_seconds=1800, loaded=False)
+@case(seconds=150, full_seconds=1800, loaded=False, slow=True)
 def module_survives_many_lives(t):
     content = pattern.data(3, 0, 70000)
     before = module.resources()

@@ -147,7 +147,7 @@ def impossible_mounts_fail_at_once(t):
 
 
 # covers: V1-110: A mount is made and removed again and again. No object is left.
-@case(seconds=120, full_seconds=900)
+@case(seconds=120, full_seconds=900, slow=True)
 def remounts_leave_nothing(t):
     before = module.resources()
     mount = t.mount()

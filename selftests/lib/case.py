@@ -34,6 +34,8 @@ class Case:
     provider: str | None  # the only provider with which the case runs
     server: str | None  # the only transport of the server with which the case runs
     loaded: bool       # whether the transport module is loaded before the case starts
+    # whether a run of small size uses only one NFS version, because the case takes long
+    slow: bool
 
     @property
     def name(self):
@@ -50,16 +52,15 @@ class Case:
                 and self.server in (ENV.serving, None)
                 and not (self.stock_only if ENV.debug else self.debug_only))
 
-    def variants(self):
+    def variants(self, is_wanted):
         """Returns the versions with which to run the case, or (None,) if the case does not depend
-        on the version."""
-        if not self.versions:
-            return (None,)
-        wanted = tuple(v for v in ENV.versions if v in self.versions)
-        if ENV.one_version and len(wanted) > 1:
-            # On a slow kernel each case runs with only one version, and successive cases use
-            # different versions. The seed selects the version of the first case.
-            return (wanted[(self.number + ENV.seed) % len(wanted)],)
+        on the version. Leaves out the versions for which `is_wanted` returns false."""
+        possible = [v for v in ENV.versions if v in self.versions] if self.versions else [None]
+        wanted = [v for v in possible if is_wanted(v)]
+        if len(wanted) > 1 and (ENV.one_version or (self.slow and not ENV.every_version)):
+            # Successive cases use different versions. The seed selects the version of the first
+            # case.
+            return [wanted[(self.number + ENV.seed) % len(wanted)]]
         return wanted
 
 
@@ -68,12 +69,12 @@ CASES = []
 
 def case(versions=("3", "4.0", "4.1", "4.2"), seconds=60, full_seconds=900,
          clients=("ours", "intree"), full_only=False, stock_only=False, debug_only=False,
-         provider=None, server=None, loaded=True):
+         provider=None, server=None, loaded=True, slow=False):
     """Makes a function a test case. The function is called with a `Context`."""
     def decorate(function):
         CASES.append(Case(function, len(CASES), versions or (), seconds, full_seconds, clients,
                           full_only, stock_only, debug_only, provider, server,
-                          loaded))
+                          loaded, slow))
         return function
     return decorate
 

@@ -40,6 +40,8 @@ class Environment:
     versions: tuple = ("3", "4.2")
     # whether each case runs with only one NFS version; successive cases use different versions
     one_version: bool = False
+    # whether slow cases run with every NFS version, too
+    every_version: bool = False
     parameters: tuple = ()                                   # module parameters for insmod
     seed: int = 0
     # factor by which every time limit is multiplied

@@ -34,8 +34,8 @@ def arguments(argv):
                         help="small: minutes; full: for a quiet evening (default: small)")
     parser.add_argument("--vers", metavar="V,V",
                         help="NFS versions for cases that run with several (default: "
-                             f"{','.join(env.ENV.versions)}, of which a debug kernel's "
-                             "small size takes one per case by turns; all: all four)")
+                             f"{','.join(env.ENV.versions)}, of which slow cases, and all cases "
+                             "on a debug kernel, take one by turns in small size; all: all four)")
     parser.add_argument("--client", choices=("ours", "intree"), default=env.ENV.client,
                         help="the transport module under test (default: %(default)s)")
     parser.add_argument("--module", metavar="FILE", default=env.ENV.module_file,
@@ -65,7 +65,8 @@ def set_environment(args, versions):
     settings = {"size": args.size, "versions": versions, "client": args.client,
                 "module_file": args.module, "parameters": tuple(args.param), "seed": seed,
                 "factor": args.patience,
-                "one_version": env.ENV.debug and args.size == "small" and not args.vers}
+                "every_version": bool(args.size == "full" or args.vers)}
+    settings["one_version"] = env.ENV.debug and not settings["every_version"]
     for name, value in settings.items():
         setattr(env.ENV, name, value)
 
@@ -75,9 +76,9 @@ def selection(patterns):
     names = sorted(p.stem for p in CASES.glob("[a-z]*.py"))
     for name in sorted(names, key=lambda n: (*MODULES, n).index(n)):
         importlib.import_module(f"cases.{name}")
-    runs = [(c, v) for c in case.CASES if c.applies() for v in c.variants()]
-    return [(c, v) for c, v in runs
-            if not patterns or any(re.search(p, f"{c.name} vers={v}") for p in patterns)]
+    return [(c, v) for c in case.CASES if c.applies()
+            for v in c.variants(lambda v, c=c: not patterns or any(
+                re.search(p, f"{c.name} vers={v}") for p in patterns))]
 
 
 def main(argv):
