@@ -21,6 +21,8 @@ from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.qp import QP, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
+from ..env import ENV
+
 BUFFER = 4096           # number of bytes of each receive buffer, as announced
 RECEIVES = 128
 SENDS = 256
@@ -86,7 +88,7 @@ class Listener:
     def bind(self, address):
         """Binds to the address. Tries again if the address is in use, because a process that is
         ending may still use the address for a moment."""
-        deadline = time.monotonic() + WAIT_SECONDS
+        deadline = time.monotonic() + ENV.patience(WAIT_SECONDS)
         while True:
             try:
                 self.id.bind_addr(address)
@@ -200,7 +202,7 @@ class Connection:
 
     def wait(self, number):
         """Waits for the completion of a work request. Returns the status of the completion."""
-        deadline = time.monotonic() + WAIT_SECONDS
+        deadline = time.monotonic() + ENV.patience(WAIT_SECONDS)
         while number not in self.done:
             self.drain()
             left = deadline - time.monotonic()
