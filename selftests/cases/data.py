@@ -176,9 +176,9 @@ def buffered_transfers_of_many_sizes(t):
     model.check_server()
 
 
-# covers: V1-044, V1-045, V1-053: A call may contain operations after its data, and the server
-# executes them. After a write from its page cache the client asks for the attributes of the file,
-# unless it has a delegation.
+# covers: V1-037, V1-044, V1-045, V1-053: A call may contain operations after its data, and the
+# server executes them. After a write from its page cache the client asks for the attributes of the
+# file, unless it has a delegation.
 @case(versions=("4.2",), seconds=60)
 def what_follows_the_data_arrives(t):
     leases = "/proc/sys/fs/leases-enable"

@@ -111,7 +111,7 @@ def a_call_that_broke_two_connections_gets_an_error(t):
     stage.wait_gone()
 
 
-# covers: RSP-026
+# covers: RSP-026, RSP-114
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def keys_that_a_client_wants_invalidated(t):
     stage = Stage(t)

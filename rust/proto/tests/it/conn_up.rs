@@ -394,7 +394,6 @@ fn only_the_first_large_send_counts_and_the_verdict_expires() {
     assert_eq!(rig.connect(), None);
 }
 
-// covers: BC-16
 #[test]
 fn no_idle_disconnect_while_callbacks_may_come() {
     let config = Config {

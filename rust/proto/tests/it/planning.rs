@@ -180,7 +180,7 @@ fn a_call_as_large_as_the_threshold_is_inline() {
     }
 }
 
-// covers: V1-064, V1-065, V1-128, ULB-08
+// covers: V1-064, V1-128, ULB-08
 #[test]
 fn a_reply_that_may_exceed_the_threshold_gets_a_reply_chunk() {
     for version in VERSIONS {
@@ -207,7 +207,7 @@ fn a_reply_that_may_exceed_the_threshold_gets_a_reply_chunk() {
     }
 }
 
-// covers: V1-031, V1-032, V1-040, V1-044, V1-045, ULB-38, X-28
+// covers: V1-032, V1-040, ULB-38
 #[test]
 fn an_eligible_payload_that_does_not_fit_is_a_read_chunk() {
     let limits = limits(Version::V1, 1024, 1024);
@@ -242,7 +242,6 @@ fn an_eligible_payload_that_does_not_fit_is_a_read_chunk() {
     }
 }
 
-// covers: V1-037
 #[test]
 fn the_pad_decides_at_the_border() {
     // If the tail begins with the pad of the data item, the pad is not sent, and the message fits
@@ -323,7 +322,6 @@ fn what_may_not_be_reduced_travels_whole() {
     }
 }
 
-// covers: V1-051, V1-052, ULB-37
 #[test]
 fn the_rest_of_a_reply_with_a_write_chunk_is_inline() {
     for version in VERSIONS {

@@ -278,7 +278,7 @@ fn an_unused_write_chunk_is_fine_unless_the_data_are_inline() {
     }
 }
 
-// covers: V1-060, ULB-19, ULB-22
+// covers: V1-060, ULB-19
 #[test]
 fn data_come_inline_where_no_write_chunk_asked_for_them() {
     let empty: [&[Segment]; 1] = [&[]];
@@ -425,7 +425,6 @@ fn handles_and_offsets_that_differ_are_noted() {
     }
 }
 
-// covers: MAL-073, X-34
 #[test]
 fn a_long_reply_may_use_both_chunks() {
     let data = segments(&[8192]);
@@ -454,7 +453,6 @@ fn a_long_reply_may_use_both_chunks() {
     }
 }
 
-// covers: V1-061, MAL-075
 #[test]
 fn our_empty_write_chunk_comes_back_empty() {
     let empty: [&[Segment]; 1] = [&[]];

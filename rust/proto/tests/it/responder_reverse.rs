@@ -69,7 +69,7 @@ fn sent(reverse: &mut Reverse, xid: Xid) -> Result<(), NotSent> {
     reverse.begin(xid, 100).map(|_| ())
 }
 
-// covers: RSP-160, RSP-162
+// covers: RSP-016, RSP-160, RSP-162
 #[test]
 fn no_call_is_sent_before_the_client_called_and_allowed_it() {
     let mut reverse = Reverse::new(4, &TERMS);

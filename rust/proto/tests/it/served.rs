@@ -295,7 +295,6 @@ fn ticked(life: &mut Life, from: u64, to: u64) -> Vec<(u64, Act)> {
         .collect()
 }
 
-// covers: RSP-010
 #[test]
 fn the_first_message_or_the_confirmation_begins_and_nothing_begins_twice() {
     let mut life = Life::accepting(PATIENCE, false, at(0));
@@ -322,7 +321,6 @@ fn a_half_open_connection_ends() {
     assert!(!life.may_send());
 }
 
-// covers: RSP-016
 #[test]
 fn on_iwarp_the_client_speaks_first() {
     for iwarp in [false, true] {
@@ -369,7 +367,7 @@ fn a_silent_client_is_probed_and_then_ends() {
     assert_eq!(ticked(&mut other, 135, 190), []);
 }
 
-// covers: RSP-113, RSP-114
+// covers: RSP-113
 #[test]
 fn a_send_queue_that_does_not_move_ends_the_connection_of_a_client_that_speaks() {
     let mut life = Life::accepting(PATIENCE, false, at(0));
