@@ -100,7 +100,7 @@ impl Served {
         granted.credits().0
     }
 
-    /// Lets the time pass after which the grant of a client without Calls is halved once.
+    /// Simulates a pause of the client, after which the server halves the grant once.
     fn rest(&mut self) {
         (0..3).for_each(|_| self.grant.pause());
     }
