@@ -15,8 +15,9 @@ use crate::wire::header::Credits;
 /// rule is for distant clients. Such a client may use all its credits, but most of its Calls or
 /// Replies are on the way, and few Calls are in process.
 const BUSY: u32 = 8;
-/// The client is idle if it has made no Call during this number of intervals between two calls of
-/// [`Grant::pause`].
+/// The client is idle after this number of consecutive quiet intervals. An interval between two
+/// calls of [`Grant::pause`] is quiet if no Call arrives in it, and if at its end no Call is in
+/// process and no response is unsent.
 const QUIET: u32 = 2;
 
 /// Limits for a client's grant.
@@ -68,7 +69,8 @@ pub enum Overdrawn {
     /// have to grant fewer credits than the last response.
     Starved,
     /// The RPC layer dropped Calls, and the dropped Calls hold at least half of the granted
-    /// credits.
+    /// credits. This can happen when a Call is dropped, and when a Reply grants fewer credits than
+    /// the last response.
     Lost,
 }
 
@@ -81,7 +83,7 @@ pub struct Grant {
     /// Number of Calls since the last call of [`Grant::pause`]. If [`Grant::begin`] has raised
     /// `target` since then, the count begins with the Call that raised it.
     recent: u32,
-    /// Number of intervals between two calls of [`Grant::pause`] since the last Call.
+    /// Number of consecutive quiet intervals, see [`QUIET`].
     quiet: u32,
     /// Credits that the last response granted.
     granted: u32,
@@ -101,8 +103,9 @@ pub struct Grant {
     unsent: u32,
     /// Sequence number of the response that may be posted next, modulo 2^32.
     next: u32,
-    /// Number of Calls that the RPC layer dropped: they never get a response.
-    lost: u32,
+    /// Twice the number of Calls that the RPC layer dropped: they never get a response. A grant of
+    /// this number of credits or fewer ends the connection.
+    twice_lost: u32,
 }
 
 impl Grant {
@@ -128,7 +131,7 @@ impl Grant {
             in_process: 0,
             unsent: 0,
             next: 0,
-            lost: 0,
+            twice_lost: 0,
         }
     }
 
@@ -199,10 +202,12 @@ impl Grant {
     /// makes few Calls would become large.
     ///
     /// If the client is idle, also halves the grant that the policy aims for, but not below
-    /// [`GrantBounds::least`]. The Receives that the smaller grant does not need stay posted.
+    /// [`GrantBounds::least`]. The Receives that the smaller grant does not need stay posted. A
+    /// client with Calls in process or unsent responses is not idle: perhaps it sends no Call
+    /// because it has used all its credits.
     pub fn pause(&mut self) {
-        self.quiet = match self.recent {
-            0 => self.quiet.saturating_add(1),
+        self.quiet = match (self.recent, self.in_process, self.unsent) {
+            (0, 0, 0) => self.quiet.saturating_add(1),
             _ => 0,
         };
         self.recent = 0;
@@ -217,15 +222,16 @@ impl Grant {
     ///
     /// # Errors
     ///
-    /// Returns [`Overdrawn::Starved`] if the grant would be zero, which is forbidden. The caller
-    /// must then close the connection.
+    /// Returns [`Overdrawn::Starved`] if the grant would be zero, which is forbidden. Returns
+    /// [`Overdrawn::Lost`] if half of the grant or more is lost. The caller must then close the
+    /// connection.
     #[inline]
     pub fn answer(&mut self, ticket: Ticket) -> Result<Granted, Overdrawn> {
         self.end(ticket);
         let backed = self.backed().saturating_sub(self.bounds.reserved);
         let grant = self.goal().min(backed);
-        if grant == 0 {
-            return Err(Overdrawn::Starved);
+        if grant <= self.twice_lost {
+            return Err(Self::useless(grant));
         }
         if grant < self.granted {
             // Until the client sees this smaller grant, it may use an earlier, larger grant. Some
@@ -298,12 +304,12 @@ impl Grant {
     ///
     /// # Errors
     ///
-    /// Returns [`Overdrawn::Lost`] if half of the grant is lost. The caller must then close the
-    /// connection, so that the client sends its Calls again.
+    /// Returns [`Overdrawn::Lost`] if half of the grant or more is lost. The caller must then close
+    /// the connection, so that the client sends its Calls again.
     pub fn drop_unanswered(&mut self, ticket: Ticket) -> Result<(), Overdrawn> {
         self.end(ticket);
-        self.lost = self.lost.saturating_add(1);
-        if self.lost.saturating_mul(2) >= self.granted {
+        self.twice_lost = self.twice_lost.saturating_add(2);
+        if self.granted <= self.twice_lost {
             return Err(Overdrawn::Lost);
         }
         Ok(())
@@ -326,6 +332,15 @@ impl Grant {
     #[inline]
     const fn most(&self) -> u32 {
         self.believed.saturating_add(self.bounds.spare)
+    }
+
+    /// Returns why the connection ends instead of granting this number of credits.
+    #[cold]
+    fn useless(grant: u32) -> Overdrawn {
+        match grant {
+            0 => Overdrawn::Starved,
+            _ => Overdrawn::Lost,
+        }
     }
 
     /// Takes back a ticket, because its Call is no longer in process.

@@ -100,7 +100,7 @@ impl Served {
         granted.credits().0
     }
 
-    /// Simulates a pause of the client, after which the server halves the grant once.
+    /// Does what a driver does in the time after which the grant of an idle client is halved once.
     fn rest(&mut self) {
         (0..3).for_each(|_| self.grant.pause());
     }
@@ -143,6 +143,15 @@ fn a_grant_grows_when_all_of_it_is_used_and_shrinks_at_rest() {
     });
     (0..5).for_each(|_| served.grant.pause());
     assert_eq!(served.burst(1), 4);
+    // A client whose Calls are not answered, or whose responses are not sent, is not idle.
+    served.burst(4);
+    served.call(100).unwrap();
+    (0..20).for_each(|_| served.grant.pause());
+    assert_eq!(served.answer(), 8);
+    let unsent = served.grant.wait();
+    (0..20).for_each(|_| served.grant.pause());
+    served.grant.sent(unsent);
+    assert_eq!(served.burst(1), 8);
     // At least one credit is granted, even if the configured limits are zero.
     let none = GrantBounds {
         least: 0,
@@ -332,6 +341,43 @@ fn calls_without_an_answer_end_the_connection_at_half_of_the_grant() {
     served.call(100).unwrap();
     let ticket = served.ticket(0);
     assert_eq!(served.grant.drop_unanswered(ticket), Err(Overdrawn::Lost));
+}
+
+#[test]
+fn a_smaller_grant_ends_the_connection_if_half_of_it_is_lost() {
+    let lost = |drops: usize, requested| {
+        let mut served = Served::new(BOUNDS);
+        assert_eq!([1, 4, 8].map(|calls| served.burst(calls)).last(), Some(&16));
+        for _ in 0..drops {
+            served.call(100).unwrap();
+            let ticket = served.ticket(0);
+            assert_eq!(served.grant.drop_unanswered(ticket), Ok(()));
+        }
+        served.call(requested).unwrap();
+        let ticket = served.ticket(0);
+        let granted = served.grant.answer(ticket);
+        granted.map(|granted| granted.credits().0)
+    };
+    assert_eq!(lost(0, 1), Ok(1));
+    assert_eq!(lost(1, 3), Ok(3));
+    assert_eq!(lost(1, 2), Err(Overdrawn::Lost));
+    assert_eq!(lost(7, 100), Ok(16));
+    assert_eq!(lost(7, 15), Ok(15));
+    assert_eq!(lost(7, 14), Err(Overdrawn::Lost));
+    // The grant of an idle client shrinks in the same way.
+    let mut served = Served::new(BOUNDS);
+    for calls in [1, 4] {
+        served.burst(calls);
+    }
+    for _ in 0..2 {
+        served.call(100).unwrap();
+        let ticket = served.ticket(0);
+        assert_eq!(served.grant.drop_unanswered(ticket), Ok(()));
+    }
+    served.rest();
+    served.call(100).unwrap();
+    let ticket = served.ticket(0);
+    assert_eq!(served.grant.answer(ticket).unwrap_err(), Overdrawn::Lost);
 }
 
 /// The events on a connection with an honest client.
