@@ -293,7 +293,7 @@ impl Handler {
                 confirmed: refusal.fault == Fault::Option,
                 ..Along::default()
             },
-            |grant| grant.refuse(ticket),
+            |grant| Ok(grant.refuse(ticket)),
             |granted, buffer| refusal.encode(granted, buffer).map_err(|_| EINVAL),
         )
     }

@@ -65,8 +65,7 @@ pub enum Overdrawn {
     /// The client has more Calls in flight than the largest grant that it may still rely on, plus
     /// [`GrantBounds::spare`].
     Overrun,
-    /// Too few Receives are posted: a Reply would have to grant zero credits, or an error would
-    /// have to grant fewer credits than the last response.
+    /// Too few Receives are posted: a Reply would have to grant zero credits.
     Starved,
     /// The RPC layer dropped Calls, and the dropped Calls hold at least half of the granted
     /// credits. This can happen when a Call is dropped, and when a Reply grants fewer credits than
@@ -249,20 +248,11 @@ impl Grant {
     }
 
     /// Exchanges the ticket of a Call for the credits in its error message. An error grants the
-    /// same credits as the last response, because the client may ignore the credits in an error.
-    /// The Receive for the client's next Call must already be posted.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Overdrawn::Starved`] if too few Receives are posted for the grant of the last
-    /// response. The caller must then close the connection.
-    pub fn refuse(&mut self, ticket: Ticket) -> Result<Granted, Overdrawn> {
+    /// same credits as the last response, because the client may ignore the credits in an error. So
+    /// an error promises the client nothing new, and can be sent even if few Receives are posted.
+    pub fn refuse(&mut self, ticket: Ticket) -> Granted {
         self.end(ticket);
-        let backed = self.backed().saturating_sub(self.bounds.reserved);
-        if backed < self.granted {
-            return Err(Overdrawn::Starved);
-        }
-        Ok(Granted(Credits(self.granted)))
+        Granted(Credits(self.granted))
     }
 
     /// Records that the newest response (the last that took a grant) must wait, because the send

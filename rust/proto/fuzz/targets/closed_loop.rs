@@ -179,7 +179,7 @@ struct Working {
 }
 
 /// Number of Receives that the connection has beyond those that the grant requires. The Receive of
-/// a Call is posted again after the response to the Call.
+/// a Call is posted again when the Call is finished, at the earliest after its response.
 const MORE: u32 = 1;
 
 /// The requester and the responder at both ends of a connection.
@@ -195,6 +195,9 @@ struct Loop {
     all_receives: u32,
     /// Number of Receives that were posted again and that the grant does not count yet.
     finished: u32,
+    /// Number of answered Calls that are not finished, and the maximum of this number.
+    held: u32,
+    spare: u32,
     waiting: Vec<Waiting>,
     calls: VecDeque<Vec<u8>>,
     replies: VecDeque<Vec<u8>>,
@@ -301,11 +304,12 @@ impl Loop {
             Version::V2 => assert_eq!(requester.reply, accepted.reply_v2),
         }
         assert!(requester.call <= accepted.receive_size);
+        let (least, most, reserved) = (source.below(4), source.below(32), source.below(3));
         let bounds = GrantBounds {
-            least: 1 + u32::from(source.below(4)),
-            most: 1 + u32::from(source.below(32)),
-            reserved: u32::from(source.below(3)),
-            spare: 0,
+            least: 1 + u32::from(least),
+            most: 1 + u32::from(most),
+            reserved: u32::from(reserved),
+            spare: 2 - u32::from(reserved),
         };
         let mut both = Self {
             version,
@@ -321,6 +325,8 @@ impl Loop {
             receives: 0,
             all_receives: 0,
             finished: 0,
+            held: 0,
+            spare: bounds.spare,
             waiting: Vec::new(),
             calls: VecDeque::new(),
             replies: VecDeque::new(),
@@ -341,10 +347,16 @@ impl Loop {
         self.grant.posted(more);
     }
 
-    /// Posts the Receive of a Call again, after the response to the Call.
-    fn give_back(&mut self) {
-        self.receives += 1;
-        self.finished += 1;
+    /// Posts the Receive of a Call again, after the response to the Call. If `hold` is true, does
+    /// this only after the response to a later Call, unless too many Calls are unfinished.
+    fn give_back(&mut self, hold: bool) {
+        self.held += 1;
+        let kept = if hold { self.spare } else { 0 };
+        while self.held > kept {
+            self.held -= 1;
+            self.receives += 1;
+            self.finished += 1;
+        }
     }
 
     /// Counts the Receives that were posted again, as the driver does before each response.
@@ -572,7 +584,8 @@ impl Loop {
         if self.working.is_empty() {
             return;
         }
-        let at = usize::from(source.u8()) % self.working.len();
+        let choice = source.u8();
+        let at = usize::from(choice) % self.working.len();
         let work = self.working.swap_remove(at);
         let room = |k| work.parked.room(&work.message, k).expect("its message");
         let rooms = [room(0), room(1)];
@@ -617,12 +630,12 @@ impl Loop {
                 assert!(long);
                 assert!(refusal.fault == Fault::ReplyRoom || !fits_chunk);
                 self.count_finished();
-                let granted = self.grant.refuse(work.ticket).expect("a grant");
+                let granted = self.grant.refuse(work.ticket);
                 let len = refusal.encode(granted, &mut header).expect("room");
                 header[..len].to_vec()
             }
         };
-        self.give_back();
+        self.give_back(choice >= 0x80);
         assert!(answer.len() <= terms.longest_message(self.version) as usize);
         self.replies.push_back(answer);
     }
