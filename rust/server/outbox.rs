@@ -11,6 +11,7 @@
 
 use crate::{
     count,
+    events::Events,
     stats::Answers, //
 };
 use core::ops::{
@@ -204,11 +205,12 @@ impl Outbox {
 
     /// Sends a response of at most `most` bytes, together with the operations in `along`. If the
     /// send queue has no space, the response is stored and sent later. `grant` returns the credits
-    /// that the response grants, and `encode` writes the response. May sleep while it allocates
-    /// memory.
+    /// that the response grants, and `encode` writes the response. If `grant` returns an error,
+    /// this function ends the connection for this cause. May sleep while it allocates memory.
     pub(crate) fn answer<H: QpHandler>(
         &self,
         qp: &Qp<H>,
+        events: &Events,
         most: usize,
         along: Along,
         grant: impl FnOnce(&mut Grant) -> Result<Granted, Overdrawn>,
@@ -216,7 +218,13 @@ impl Outbox {
     ) -> Result {
         let mut account = self.grant.lock();
         account.count_finished(qp);
-        let granted = grant(&mut account).map_err(|_| ENOMEM)?;
+        let granted = match grant(&mut account) {
+            Ok(granted) => granted,
+            Err(why) => {
+                drop(account);
+                return Err(overdrawn(events, why));
+            }
+        };
         let stats = &self.answers;
         stats.sent.add(1);
         if let Some(transfer) = &along.transfer {
@@ -264,4 +272,11 @@ impl Outbox {
             }
         }
     }
+}
+
+/// Ends a connection whose client cannot be granted credits.
+#[cold]
+fn overdrawn(events: &Events, why: Overdrawn) -> Error {
+    events.end(why.into());
+    EPIPE
 }

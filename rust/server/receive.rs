@@ -288,6 +288,7 @@ impl Handler {
         trace::refused(&this.events.peer, refusal.xid.0, refusal.fault.text());
         this.outbox.answer(
             qp,
+            &this.events,
             VERSION_ERROR_LEN,
             Along {
                 confirmed: refusal.fault == Fault::Option,

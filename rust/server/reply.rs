@@ -58,6 +58,7 @@ impl Connection {
     /// Sends a reply, or an error in place of the reply.
     pub(crate) fn reply(&self, call: &mut Call, front: &[u8], reply: &mut Reply<'_>) -> Result {
         self.try_reply(call, front, reply).inspect_err(|_| {
+            // If the connection has already ended, it keeps the first cause.
             self.events.end(Cause::Unanswerable);
         })
     }
@@ -97,6 +98,7 @@ impl Connection {
         let most = handler.terms.longest_message(ready.version()) as usize;
         let answered = handler.outbox.answer(
             &self.qp,
+            &self.events,
             most,
             Along {
                 transfer,

@@ -15,7 +15,7 @@ pub enum Cause {
     Silent,
     /// The client has more Calls in flight than the server granted.
     Overrun,
-    /// No memory is available for a Receive buffer.
+    /// A Reply would have granted no credit: no Receive was posted for another Call.
     Starved,
     /// The RPC layer dropped too many Calls.
     Lost,
@@ -71,7 +71,7 @@ impl Cause {
             Self::HalfOpen => "the client did not confirm the connection",
             Self::Silent => "the client does not answer",
             Self::Overrun => "the client sent more Calls than were granted",
-            Self::Starved => "no memory for a Receive",
+            Self::Starved => "no Receive for another Call",
             Self::Lost => "the RPC layer dropped too many Calls",
             Self::Malformed => "too many malformed messages",
             Self::Options => "too many unknown options",
