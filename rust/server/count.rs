@@ -65,8 +65,10 @@ static BUDGET: Count = Count::new("memory_of_all_short");
 /// The maximum is 16, or less if the client or the host supports fewer. A call that needs more
 /// Reads than the maximum is processed when no other Reads are in flight.
 pub(crate) static READS: Count = Count::new("reads_waited");
-/// Messages that were dropped or refused. They include calls with more than 16 Write chunks or more
-/// than 64 segments (`responder::admit`).
+/// Messages that were dropped, and calls that were refused because of a fault of the client
+/// (`responder::refusal`). They include calls with more than 16 Write chunks or more than 64
+/// segments (`responder::admit`), but neither unknown options nor calls whose reply does not fit
+/// into the client's memory.
 pub(crate) static MALFORMED: Count = Count::new("malformed_messages");
 /// Connection requests that were rejected because 64 requests of the listener already waited for a
 /// thread (`rdma::cm::listen`).
@@ -98,8 +100,8 @@ static SILENT: Count = Count::new("ended_silent");
 /// - A work request did not complete within 60 to 120 s. During this time the connection held
 ///   memory, and other calls waited for memory.
 static STALLED: Count = Count::new("ended_send_queue_stalled");
-/// Connections that ended because 16 of their messages were dropped or refused. The count of such
-/// messages decreases by one each minute (`served::life`).
+/// Connections that ended because 16 of their messages were malformed, see `malformed_messages`.
+/// The count of such messages decreases by one each minute (`served::life`).
 static RUDE: Count = Count::new("ended_malformed");
 /// Connections that ended because more than 8 refusals of unknown options (RPC-over-RDMA version
 /// two) were in flight (`served::life`).

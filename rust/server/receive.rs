@@ -65,7 +65,7 @@ use xprtrdma_proto::{
             Ticket, //
         },
         refusal::{
-            Fault,
+            Blame,
             Refusal,
             VERSION_ERROR_LEN, //
         },
@@ -231,7 +231,7 @@ impl Handler {
     #[cold]
     fn refuse_message(qp: ArcBorrow<'_, Qp<Self>>, requested: Option<Credits>, refusal: Refusal) {
         match Self::begin(qp, requested) {
-            Ok(ticket) => Self::malformed(qp, ticket, refusal),
+            Ok(ticket) => Self::turn_away(qp, ticket, refusal),
             Err(why) => qp.handler().events.end(why.into()),
         }
     }
@@ -270,28 +270,24 @@ impl Handler {
         Self::failed(qp, Failed::Refused(ticket, refusal));
     }
 
-    /// Refuses a call that violates the protocol, and counts it. The message of the call was not
-    /// kept with [`Received::hold`].
+    /// Sends an error in response to a call that cannot be processed. Counts the call if the client
+    /// is to blame. All errors are sent by this function.
     #[cold]
-    fn malformed(qp: ArcBorrow<'_, Qp<Self>>, ticket: Ticket, refusal: Refusal) {
-        let this = qp.handler();
-        match refusal.fault {
-            Fault::Option => this.watch.refuse_option(&this.events),
-            _ => this.watch.malformed(&this.events),
-        }
-        Self::turn_away(qp, ticket, refusal);
-    }
-
-    /// Sends an error in response to a call that cannot be processed.
     pub(crate) fn refuse(qp: &Qp<Self>, ticket: Ticket, refusal: Refusal) -> Result {
         let this = qp.handler();
+        let blame = refusal.fault.blame();
+        match blame {
+            Blame::Malformed => this.watch.malformed(&this.events),
+            Blame::Option => this.watch.refuse_option(&this.events),
+            Blame::Nothing => {}
+        }
         trace::refused(&this.events.peer, refusal.xid.0, refusal.fault.text());
         this.outbox.answer(
             qp,
             &this.events,
             VERSION_ERROR_LEN,
             Along {
-                confirmed: refusal.fault == Fault::Option,
+                confirmed: blame == Blame::Option,
                 ..Along::default()
             },
             |grant| Ok(grant.refuse(ticket)),
@@ -359,7 +355,7 @@ impl QpHandler for Handler {
             Err(why) => return this.events.end(why.into()),
         };
         if let Err(fault) = this.events.check(call.xid()) {
-            return Self::malformed(qp, ticket, call.refuse(fault));
+            return Self::turn_away(qp, ticket, call.refuse(fault));
         }
         // Chunks without bytes add nothing to the message.
         let bytes = if call.has_reads() { call.landing() } else { 0 };

@@ -8,6 +8,7 @@ from lib import wait
 from lib.asking import Client, Stage
 from lib.case import ENV, case, check, equal
 from lib.hostile.message import REPLY, word
+from lib.requester import calls, tables
 from lib.served import counters
 
 CLIENTS = "ours", "intree"
@@ -23,18 +24,21 @@ ANSWERS, BURST = 1400, 16
 
 
 # covers: Our server drops or refuses malformed messages. The server ends the connection only if too
-# many malformed messages arrive within a given time.
+# many malformed messages arrive within a given time. Some faults are found in a message when it
+# arrives, others in the data that the server reads from the client's memory.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def malformed_messages_end_a_connection(t):
     stage = Stage(t)
-    before = counters(t)
-    with Client(stage) as client:
-        for _ in range(MALFORMED - 1):
-            client.send(client.message(vers=9))
-        equal(len(client.ping(answers=MALFORMED - 1)), MALFORMED - 1, "refusals")
-        client.send(client.message(payload=word(1, REPLY, 0, 0, 0, 0)))
-        client.wait_ended()
-    equal(counters(t)["ended_malformed"], before["ended_malformed"] + 1, "connections ended for it")
+    for deed in (tables.null(vers=9), tables.long_call(lambda xid: calls.null(xid + 1))):
+        before = counters(t)
+        with Client(stage) as client:
+            for _ in range(MALFORMED - 1):
+                client.send(deed(client))
+            equal(len(client.ping(answers=MALFORMED - 1)), MALFORMED - 1, "refusals")
+            client.send(client.message(payload=word(1, REPLY, 0, 0, 0, 0)))
+            client.wait_ended()
+        equal(counters(t)["ended_malformed"], before["ended_malformed"] + 1,
+              "connections ended for it")
     stage.undisturbed()
     stage.wait_gone()
 

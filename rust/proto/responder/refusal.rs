@@ -89,7 +89,53 @@ pub enum Fault {
     CutOption,
 }
 
+/// How a refused message counts against the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Blame {
+    /// The message violates the protocol or exceeds a limit of this server. It counts as malformed.
+    Malformed,
+    /// The message is an option. A client may request any option, so it counts separately.
+    Option,
+    /// The message does not count: the client could not know that the Call would be refused.
+    Nothing,
+}
+
 impl Fault {
+    /// Returns how a message with this fault counts against the client. It does not matter whether
+    /// the fault is found when the message arrives, or later in the data that were fetched.
+    pub const fn blame(self) -> Blame {
+        match self {
+            Self::Option => Blame::Option,
+            // The length of a reply depends on the contents of the server. Perhaps the server
+            // itself has no memory for a reply of this length.
+            Self::ReplyRoom | Self::WriteRoom => Blame::Nothing,
+            // A client that tries another version learns from the first refusal which versions
+            // this server accepts.
+            Self::Version(_)
+            | Self::Procedure
+            | Self::Lists
+            | Self::TooComplex
+            | Self::NoMessage
+            | Self::TwoMessages
+            | Self::RpcXid
+            | Self::RpcType
+            | Self::Position
+            | Self::InsideHeader
+            | Self::Outside
+            | Self::Overlap
+            | Self::Wraps
+            | Self::TooLong
+            | Self::NotEligible
+            | Self::Protected
+            // The client has chosen the chunk lists, and knows the maximum length of a Send.
+            | Self::ReplyHeader
+            // The client named memory that its own device refuses to access.
+            | Self::Breaks
+            | Self::Direction
+            | Self::CutOption => Blame::Malformed,
+        }
+    }
+
     /// Returns a description of the fault for traces.
     pub const fn text(self) -> &'static str {
         match self {

@@ -27,6 +27,7 @@ use crate::{
 use xprtrdma_proto::{
     responder::{
         refusal::{
+            Blame,
             Fault,
             Refusal, //
         },
@@ -354,6 +355,42 @@ fn an_error_repeats_the_xid_and_carries_the_grant() {
         let mut answer = vec![0; 28];
         let len = refusal.encode(granted(16), &mut answer).unwrap();
         assert_eq!(answer[..len], vector.bytes);
+    }
+}
+
+#[test]
+fn a_fault_counts_in_one_way_wherever_it_is_found() {
+    // Faults of the transport header, of the chunk lists, and of the RPC message. The RPC message
+    // may be in a Read chunk, so the last of these faults are perhaps found in fetched data.
+    for fault in [
+        Fault::Version(Spoken::One),
+        Fault::Version(Spoken::Both),
+        Fault::Procedure,
+        Fault::Direction,
+        Fault::CutOption,
+        Fault::Lists,
+        Fault::TooComplex,
+        Fault::Wraps,
+        Fault::ReplyHeader,
+        Fault::Breaks,
+        Fault::NoMessage,
+        Fault::TwoMessages,
+        Fault::TooLong,
+        Fault::Position,
+        Fault::Outside,
+        Fault::Overlap,
+        Fault::InsideHeader,
+        Fault::RpcXid,
+        Fault::RpcType,
+        Fault::NotEligible,
+        Fault::Protected,
+    ] {
+        assert_eq!(fault.blame(), Blame::Malformed, "{fault:?}");
+    }
+    assert_eq!(Fault::Option.blame(), Blame::Option);
+    // The client does not know how long the reply will be.
+    for fault in [Fault::ReplyRoom, Fault::WriteRoom] {
+        assert_eq!(fault.blame(), Blame::Nothing, "{fault:?}");
     }
 }
 
