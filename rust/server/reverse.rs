@@ -163,7 +163,8 @@ impl Callbacks {
         batch.post_message(end).map_err(|_| NotSent::Closed)
     }
 
-    /// Passes a reply to the call that waits for it. Returns false if no call waits for it.
+    /// Passes a reply to the call that waits for it. Returns false if the reply answers no call of
+    /// this host, not even one that has timed out.
     pub(crate) fn replied(&self, reply: &ReverseReply<'_>) -> bool {
         let expected = self.line.reply(reply.xid.0, reply.payload, || {
             let mut credits = self.credits.lock();
@@ -172,25 +173,18 @@ impl Callbacks {
         });
         if expected {
             self.answered.add(1);
-        } else {
-            // No call waits for the reply, perhaps because the call has timed out. The client no
-            // longer processes the call.
-            self.credits.lock().ended();
         }
-        expected
+        expected || self.credits.lock().unmatched()
     }
 
     /// Completes a call that the client has refused. The call gets a reply that cannot be decoded.
-    /// Returns false if no call has this xid.
+    /// Returns false if the refusal answers no call of this host, not even one that has timed out.
     pub(crate) fn refused(&self, xid: Xid) -> bool {
         let expected = self.line.reply(xid.0, &xid.0.to_be_bytes(), || {
             let mut credits = self.credits.lock();
             credits.ended();
             credits.credits().granted()
         });
-        if !expected {
-            self.credits.lock().ended();
-        }
-        expected
+        expected || self.credits.lock().unmatched()
     }
 }

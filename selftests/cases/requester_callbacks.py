@@ -118,18 +118,20 @@ ANSWERS = {
 
 
 # covers: Clients give wrong or unusual answers to recalls. The connections of these clients do not
-# end, and other clients are not disturbed.
+# end, and other clients are not disturbed. A late answer does not count as malformed.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=120)
 def odd_answers_to_callbacks(t):
     stage = Stage(t)
     faults.end_grace(t.server)
     for number, (name, answer) in enumerate(ANSWERS.items()):
-        clock = wait.Clock()
+        clock, before = wait.Clock(), counters(t)["malformed_messages"]
         with Client(stage) as client:
             recall = Recall(stage, client, f"odd{number}")
             answer(recall)
             recall.end()
             check(not client.connection.ended(), f"{name}: the connection has ended")
+        if answer in (right, none, late):
+            equal(counters(t)["malformed_messages"], before, f"{name}: malformed messages")
         stage.undisturbed()
         t.note(f"{name}: {clock.seconds():.2f} s")
     stage.wait_gone()

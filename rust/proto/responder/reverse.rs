@@ -43,6 +43,8 @@ pub enum NotSent {
 #[derive(Debug)]
 pub struct Reverse {
     credits: ForwardCredits,
+    /// Number of Calls whose answers may still arrive, including Calls that the upper layer has
+    /// given up. At most the number of slots.
     in_flight: u32,
     /// Number of ticks for which backchannel Calls have been refused because too many were in
     /// flight. Becomes `None` when a Call in flight ends.
@@ -145,8 +147,21 @@ impl Reverse {
         self.credits.accept(reply.credits)
     }
 
-    /// Records that a backchannel Call is no longer in flight, although no Reply completed it: the
-    /// client refused the Call, or its Reply came too late.
+    /// Records a Reply or a refusal for which no backchannel Call waits. If a Call is in flight,
+    /// returns true: the message counts as the late answer to a Call that the upper layer has given
+    /// up, and this Call is no longer in flight. Otherwise returns false, because the message
+    /// answers no Call.
+    ///
+    /// A message that answers no Call may arrive while a Call is in flight. So a client can send
+    /// one such message for each Call without being noticed.
+    pub fn unmatched(&mut self) -> bool {
+        let expected = self.in_flight != 0;
+        self.ended();
+        expected
+    }
+
+    /// Records that a waiting backchannel Call is no longer in flight, because the client refused
+    /// it.
     #[inline]
     pub fn ended(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);

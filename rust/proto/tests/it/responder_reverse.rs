@@ -107,6 +107,31 @@ fn one_call_is_in_flight_until_a_reply_grants_more() {
 }
 
 #[test]
+fn one_late_answer_is_expected_for_each_call_in_flight() {
+    let mut reverse = open(4, 4096);
+    assert!(!reverse.unmatched());
+    assert_eq!(sent(&mut reverse, XIDS[0]), Ok(()));
+    reverse.replied(&reply(3));
+    assert!(!reverse.unmatched());
+    for xid in XIDS {
+        assert_eq!(sent(&mut reverse, xid), Ok(()));
+    }
+    assert_eq!(sent(&mut reverse, XIDS[0]), Err(NotSent::Busy));
+    // The upper layer gives up two of the three Calls. One Call is answered in time, and another
+    // Call is sent. The late answers free the credits of their Calls.
+    reverse.replied(&reply(3));
+    assert!(reverse.unmatched());
+    assert_eq!(sent(&mut reverse, XIDS[0]), Ok(()));
+    assert_eq!(sent(&mut reverse, XIDS[1]), Ok(()));
+    assert_eq!(sent(&mut reverse, XIDS[2]), Err(NotSent::Busy));
+    reverse.ended();
+    assert!(reverse.unmatched());
+    assert!(reverse.unmatched());
+    assert!((0..100).all(|_| !reverse.unmatched()));
+    assert_eq!(sent(&mut reverse, XIDS[0]), Ok(()));
+}
+
+#[test]
 fn calls_that_the_client_lost_end_the_connection() {
     let mut reverse = open(1, 4096);
     assert_eq!(sent(&mut reverse, XIDS[0]), Ok(()));
