@@ -46,8 +46,8 @@ pub(crate) struct Ending {
     address: Arc<Account>,
     /// Whether a message has arrived since the last tick (periodic check).
     heard: AtomicBool,
-    /// Whether the connection was idle at the last tick: no call was in flight, and no message had
-    /// arrived since the previous tick.
+    /// Whether the connection was idle at the last tick: it was not busy, see `Progress::is_busy`,
+    /// and no message had arrived since the previous tick.
     is_idle: AtomicBool,
     has_ended: AtomicBool,
     /// Whether a thread has accepted the connection.
@@ -130,12 +130,11 @@ impl Ending {
         self.heard.store(true, Relaxed);
     }
 
-    /// Records that a periodic check (tick) takes place. `under_way` says whether calls are in
-    /// flight. Returns whether a message arrived since the last tick. If no message arrived and no
-    /// call is in flight, marks the connection as idle.
-    pub(crate) fn ticked(&self, under_way: bool) -> bool {
+    /// Records that a periodic check (tick) takes place. Returns whether a message arrived since
+    /// the last tick. If no message arrived and the connection is not busy, marks it as idle.
+    pub(crate) fn ticked(&self, is_busy: bool) -> bool {
         let heard = self.heard.swap(false, Relaxed);
-        self.is_idle.store(!heard && !under_way, Relaxed);
+        self.is_idle.store(!heard && !is_busy, Relaxed);
         heard
     }
 

@@ -217,7 +217,7 @@ impl Watch {
     ///
     /// - `in_flight` returns two counts of work requests that are in flight on the send queue: all
     ///   work requests, and the signalled ones.
-    /// - `has_calls` says whether calls are in flight.
+    /// - `has_calls` says whether calls are without a response.
     /// - `holds_memory` says whether calls hold memory that counts towards the limits.
     pub(crate) fn tick(
         &self,
@@ -239,7 +239,7 @@ impl Watch {
             completed,
             is_in_the_way: others_wait && holds_memory,
         };
-        let heard = events.ending().ticked(has_calls);
+        let heard = events.ending().ticked(progress.is_busy(has_calls));
         let mut life = self.life.lock();
         if events.is_established() {
             life.established(now);

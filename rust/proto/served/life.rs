@@ -64,6 +64,19 @@ pub struct Progress {
     pub is_in_the_way: bool,
 }
 
+impl Progress {
+    /// Returns whether the connection is busy, so that it must not make room for another one. The
+    /// connection is busy if Calls are without a response (`has_calls`), or if the RDMA Writes of a
+    /// response have not completed. These Writes are signalled.
+    ///
+    /// A connection with a probe in flight counts as busy, too. This does not last: the probe
+    /// completes, or the connection ends.
+    #[inline]
+    pub const fn is_busy(&self, has_calls: bool) -> bool {
+        has_calls || self.signalled != 0
+    }
+}
+
 /// The next action of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {

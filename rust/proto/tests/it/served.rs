@@ -296,6 +296,21 @@ fn ticked(life: &mut Life, from: u64, to: u64) -> Vec<(u64, Act)> {
 }
 
 #[test]
+fn a_connection_is_busy_until_its_replies_are_transferred() {
+    let waits = progress(true, 0);
+    assert!(waits.is_busy(true) && waits.is_busy(false));
+    // Messages without RDMA Writes are usually not signalled, so nothing tells when the client has
+    // received them.
+    let message = Progress {
+        signalled: 0,
+        ..waits
+    };
+    assert!(message.is_busy(true) && !message.is_busy(false));
+    let nothing = progress(false, 1);
+    assert!(nothing.is_busy(true) && !nothing.is_busy(false));
+}
+
+#[test]
 fn the_first_message_or_the_confirmation_begins_and_nothing_begins_twice() {
     let mut life = Life::accepting(PATIENCE, false, at(0));
     assert!(!life.may_send());
