@@ -129,12 +129,13 @@ pub(crate) fn ended(cause: Cause) {
         Cause::Crowded => &CROWDED,
         Cause::HalfOpen => &HALF_OPEN,
         Cause::Silent => &SILENT,
-        Cause::Transfer => &STALLED,
+        Cause::Stalled => &STALLED,
         Cause::Malformed => &RUDE,
         Cause::Options => &OPTIONS,
         Cause::Overrun => &OVERRUN,
         Cause::Lost => &LOST,
         Cause::Left
+        | Cause::Transfer
         | Cause::Refused
         | Cause::Starved
         | Cause::Unanswerable

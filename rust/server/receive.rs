@@ -75,6 +75,7 @@ use xprtrdma_proto::{
         }, //
     },
     served::cause::Cause,
+    wc,
     Credits, //
 };
 use xprtrdma_rdma::{
@@ -458,7 +459,7 @@ impl QpHandler for Handler {
         let events = &qp.handler().events;
         match Tag::of_oldest(&qp) {
             Some(tag) if status == WcStatus::REMOTE_ACCESS => events.refused(tag.xid()),
-            _ => events.end(Cause::Left),
+            _ => events.end(wc::WcStatus::from_raw(status.0).into()),
         }
     }
 }

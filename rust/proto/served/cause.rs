@@ -2,7 +2,10 @@
 
 //! The reasons why the server closes a connection, with the texts for the log.
 
-use crate::responder::grant::Overdrawn;
+use crate::{
+    responder::grant::Overdrawn,
+    wc::WcStatus, //
+};
 
 /// The reason why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,9 +26,11 @@ pub enum Cause {
     Malformed,
     /// The client sent too many options before it received the refusals of earlier options.
     Options,
-    /// A transfer failed: the client's memory differs from what the Call described, or the network
-    /// path is broken.
+    /// A message or a transfer failed: for example, the client had posted no Receive for a message,
+    /// or its device did not answer.
     Transfer,
+    /// Messages or transfers were in the send queue for too long.
+    Stalled,
     /// The client's device refused a Read or a Write: the Call named memory that is not
     /// registered.
     Refused,
@@ -45,7 +50,7 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Left,
         Self::HalfOpen,
         Self::Silent,
@@ -55,6 +60,7 @@ impl Cause {
         Self::Malformed,
         Self::Options,
         Self::Transfer,
+        Self::Stalled,
         Self::Refused,
         Self::Crowded,
         Self::Unanswerable,
@@ -76,6 +82,7 @@ impl Cause {
             Self::Malformed => "too many malformed messages",
             Self::Options => "too many unknown options",
             Self::Transfer => "a transfer failed",
+            Self::Stalled => "the send queue stalled",
             Self::Refused => "the client's device refused a Read or a Write",
             Self::Crowded => "idle, and another connection took its place",
             Self::Unanswerable => "an answer could not be sent",
@@ -93,6 +100,17 @@ impl From<Overdrawn> for Cause {
             Overdrawn::Overrun => Self::Overrun,
             Overdrawn::Starved => Self::Starved,
             Overdrawn::Lost => Self::Lost,
+        }
+    }
+}
+
+impl From<WcStatus> for Cause {
+    /// Returns the cause for which the first failed work request ends a connection.
+    fn from(status: WcStatus) -> Self {
+        match status {
+            // A work request is flushed if the connection has already ended.
+            WcStatus::Flushed => Self::Left,
+            _ => Self::Transfer,
         }
     }
 }

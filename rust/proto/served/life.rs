@@ -254,7 +254,7 @@ impl Life {
             self.mark = queue.completed.wrapping_add(queue.signalled);
             self.marked = now;
         } else if now.since(self.marked) >= self.patience.drain {
-            return self.end(Cause::Transfer);
+            return self.end(Cause::Stalled);
         }
         if !queue.under_way || has_moved {
             self.moved = now;
@@ -263,7 +263,7 @@ impl Life {
         let waited = now.since(self.moved).get();
         let most = self.patience.transfer.get();
         if waited >= most {
-            self.end(Cause::Transfer)
+            self.end(Cause::Stalled)
         } else if waited >= most / 2 && self.may_send() {
             Act::Probe
         } else {

@@ -55,6 +55,7 @@ use xprtrdma_proto::{
         Millis,
         Time, //
     },
+    wc::WcStatus,
     PrivateData,
     Thresholds,
     Version, //
@@ -411,7 +412,7 @@ fn a_send_queue_that_does_not_move_ends_the_connection_of_a_client_that_speaks()
     assert_eq!(ticked(155, 155, false, 1), []);
     let acts = ticked(160, 200, true, 1);
     assert_eq!(acts[0], (170, Act::Probe));
-    assert_eq!(acts[3..], [(185, Act::End(Cause::Transfer))]);
+    assert_eq!(acts[3..], [(185, Act::End(Cause::Stalled))]);
 }
 
 #[test]
@@ -427,7 +428,7 @@ fn a_client_that_completes_little_ends_if_its_memory_is_needed() {
                 is_in_the_way: is_in_the_way(*second),
                 ..progress(true, completed(*second) as u32)
             };
-            life.send_queue(at(*second), queue) == Act::End(Cause::Transfer)
+            life.send_queue(at(*second), queue) == Act::End(Cause::Stalled)
         })
     };
     let slow = |second| second / 25;
@@ -456,7 +457,7 @@ fn numbers_of_completions_wrap_and_a_host_that_stood_still_blames_no_slow_client
                 is_in_the_way: true,
                 ..progress(under_way, completed)
             };
-            life.send_queue(at(*second), queue) == Act::End(Cause::Transfer)
+            life.send_queue(at(*second), queue) == Act::End(Cause::Stalled)
         })
     };
     let start = u32::MAX - 50;
@@ -571,6 +572,16 @@ fn an_end_has_one_cause_and_each_cause_its_words() {
         (Overdrawn::Lost, Cause::Lost),
     ] {
         assert_eq!(Cause::from(why), cause);
+    }
+    // The numbers are those of `enum ib_wc_status`. Only a flushed work request says nothing about
+    // the reason: usually the client has disconnected.
+    for status in 0..30 {
+        let expected = if status == 5 {
+            Cause::Left
+        } else {
+            Cause::Transfer
+        };
+        assert_eq!(Cause::from(WcStatus::from_raw(status)), expected);
     }
 }
 
