@@ -341,9 +341,6 @@ impl QpHandler for Handler {
             (call.xid().0, version, len as u32, call.credits().0)
         });
         this.callbacks.heard(call.version(), &this.events);
-        if call.is_odd() {
-            this.arrivals.odd.add(1);
-        }
         let requested = Some(call.credits());
         // The call is admitted before the next functions run, because an admitted call has less
         // state that must be kept while they run.
@@ -357,6 +354,9 @@ impl QpHandler for Handler {
         };
         if let Err(fault) = this.events.check(call.xid()) {
             return Self::turn_away(qp, ticket, call.refuse(fault));
+        }
+        if call.is_odd() {
+            this.arrivals.odd.add(1);
         }
         // Chunks without bytes add nothing to the message.
         let bytes = if call.has_reads() { call.landing() } else { 0 };

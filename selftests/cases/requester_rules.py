@@ -52,7 +52,14 @@ def odd_length(client):
     return client.message().octets() + b"\0"
 
 
-# covers: RSP-023, RSP-047
+def odd_position(client):
+    """Makes a call whose length is not a multiple of four, and which must be refused because of the
+    Position of a Read chunk."""
+    return tables.with_reads(6)(client).octets() + b"\0"
+
+
+# covers: RSP-023, RSP-047: Odd calls are served and counted. An odd call that is refused is not
+# counted.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def odd_calls_are_served_and_counted(t):
     stage = Stage(t)
@@ -63,6 +70,10 @@ def odd_calls_are_served_and_counted(t):
             answer, = client.ping(answers=1)
             equal(calls.outcome(answer.payload), ("null",), "the answer")
             equal(total(t, "odd calls"), before + made, "odd calls")
+        client.send(odd_position(client))
+        answer, = client.ping(answers=1)
+        equal(answer.kind, "RDMA_ERROR", "the answer to an odd call with another fault")
+        equal(total(t, "odd calls"), before + made, "odd calls without one that is refused")
     stage.undisturbed()
 
 

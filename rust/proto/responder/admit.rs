@@ -149,6 +149,15 @@ impl<'a> Call<'a, Admitted> {
         self.stage.results.min(terms.longest_call)
     }
 
+    /// Returns whether the message is odd: it deviates from the protocol, but is processed. Either
+    /// its length is not a multiple of four, or bytes follow the header of an `RDMA_NOMSG`. These
+    /// bytes are ignored.
+    #[inline]
+    pub const fn is_odd(&self) -> bool {
+        // The transport header consists of whole words.
+        self.payload.len() & 3 != 0 || (self.stage.long && !self.payload.is_empty())
+    }
+
     /// Returns the Read chunks of data.
     #[inline]
     pub(crate) fn items(&self) -> Items<'a> {

@@ -115,15 +115,6 @@ impl Call<'_, Sorted> {
     pub const fn credits(&self) -> Credits {
         self.stage.credits
     }
-
-    /// Returns whether the message is odd: it deviates from the protocol, but is processed. Either
-    /// its length is not a multiple of four, or bytes follow the header of an `RDMA_NOMSG`. These
-    /// bytes are ignored.
-    #[inline]
-    pub const fn is_odd(&self) -> bool {
-        // The transport header consists of whole words.
-        self.payload.len() & 3 != 0 || (self.stage.long && !self.payload.is_empty())
-    }
 }
 
 /// A Call without its message, for a driver that must wait between two stages.
