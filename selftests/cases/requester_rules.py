@@ -30,8 +30,10 @@ with socket.create_connection(("127.0.0.1", {TCP_PORT}), 20) as line:
     line.recv(4096)
 """
 # `MANY_CALLS` is a number of calls, one at a time, after which the server grants more credits than
-# the `FIRST_GRANT` of a new connection. After `IDLE_SECONDS` without a call it grants as few again.
-MANY_CALLS, FIRST_GRANT, IDLE_SECONDS = 100, 8, 25
+# the `FIRST_GRANT` of a new connection: twice as many. The grant grows if 64 of these calls arrive
+# between two ticks of the server, and one tick may be among them. After `IDLE_SECONDS` without a
+# call the server grants as few credits again.
+MANY_CALLS, FIRST_GRANT, IDLE_SECONDS = 150, 8, 25
 # The number of connections that a noisy client makes.
 NOISY = 24
 
