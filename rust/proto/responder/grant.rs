@@ -140,7 +140,9 @@ impl Grant {
         self.posted = self.posted.saturating_add_unsigned(receives);
     }
 
-    /// Records that a Receive completed, whatever message it contains.
+    /// Records that a Receive completed with a message that needs a response. The Receives of all
+    /// other messages stay counted: a Reply to a Call of the server and a dropped message are
+    /// handled immediately, and then their Receives are posted again.
     #[inline]
     pub fn received(&mut self) {
         self.posted = self.posted.saturating_sub(1);
