@@ -112,7 +112,7 @@ impl Callbacks {
     /// Allows calls to the client. Called when the client has requested such calls from nfsd on
     /// this connection.
     pub(crate) fn allow(&self) {
-        self.credits.lock().allow(true);
+        self.credits.lock().allow();
     }
 
     /// Returns the maximum length of a call in bytes.

@@ -78,11 +78,11 @@ impl Reverse {
         self.version.get_or_insert(version);
     }
 
-    /// Sets whether the client accepts backchannel Calls on this connection. Only the upper layer
+    /// Records that the client accepts backchannel Calls on this connection. Only the upper layer
     /// knows this (RFC 8167 6).
     #[inline]
-    pub fn allow(&mut self, allowed: bool) {
-        self.allowed = allowed;
+    pub fn allow(&mut self) {
+        self.allowed = true;
     }
 
     /// Returns the credits for backchannel Calls, which determine the congestion window of the

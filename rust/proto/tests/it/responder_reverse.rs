@@ -52,7 +52,7 @@ fn terms(reply_threshold: u32) -> Terms {
 fn open(slots: u32, threshold: u32) -> Reverse {
     let mut reverse = Reverse::new(slots, &terms(threshold));
     reverse.heard(Version::V1);
-    reverse.allow(true);
+    reverse.allow();
     reverse
 }
 
@@ -74,12 +74,14 @@ fn sent(reverse: &mut Reverse, xid: Xid) -> Result<(), NotSent> {
 fn no_call_is_sent_before_the_client_called_and_allowed_it() {
     let mut reverse = Reverse::new(4, &TERMS);
     assert_eq!(sent(&mut reverse, XIDS[0]), Err(NotSent::Closed));
-    reverse.allow(true);
+    reverse.allow();
     assert_eq!(sent(&mut reverse, XIDS[0]), Err(NotSent::Closed));
-    reverse.allow(false);
+    reverse.heard(Version::V1);
+    assert_eq!(sent(&mut reverse, XIDS[0]), Ok(()));
+    let mut reverse = Reverse::new(4, &TERMS);
     reverse.heard(Version::V1);
     assert_eq!(sent(&mut reverse, XIDS[0]), Err(NotSent::Closed));
-    reverse.allow(true);
+    reverse.allow();
     assert_eq!(sent(&mut reverse, XIDS[0]), Ok(()));
 }
 

@@ -436,7 +436,7 @@ fn calls_of_ours_have_the_version_of_the_first_call() {
         let mut reverse = Reverse::new(4, &terms);
         reverse.heard(version);
         reverse.heard(other);
-        reverse.allow(true);
+        reverse.allow();
         let longest = terms.longest_message(version) - header;
         assert_eq!(reverse.longest(), longest);
         assert!(reverse.begin(Xid(XID), longest + 1).is_err());
