@@ -32,6 +32,7 @@ use xprtrdma_proto::{
         Millis,
         Time, //
     },
+    v2::negotiate::Known, //
 };
 use xprtrdma_sunrpc::{
     servers,
@@ -48,8 +49,9 @@ pub(crate) type Server = servers::Server<Shared>;
 /// The state that all transports of one server share.
 #[pin_data]
 pub(crate) struct Shared {
-    /// What is known about the server's support for version 2, encoded as a word.
-    version: Atomic<u64>,
+    /// What is known about the server's support for version 2.
+    #[pin]
+    version: SpinLock<Known>,
     #[pin]
     rails: SpinLock<KBox<Rails>>,
     /// Time (in milliseconds) at which the rails were last enumerated; zero before the first time.
@@ -70,7 +72,7 @@ impl Shared {
         let rails = no_rails()?;
         Arc::pin_init(
             pin_init!(Self {
-                version: Atomic::new(0),
+                version <- new_spinlock!(Known::Nothing, "Shared::version"),
                 rails <- new_spinlock!(rails, "Shared::rails"),
                 looked: Atomic::new(0),
                 tables: Atomic::new(0),
@@ -81,14 +83,15 @@ impl Shared {
         )
     }
 
-    /// Returns what is known about version 2. `Relaxed` is enough, because the word refers to no
-    /// other memory.
-    pub(crate) fn version(&self) -> u64 {
-        self.version.load(Relaxed)
+    /// Returns what is known about the server's support for version 2.
+    pub(crate) fn version(&self) -> Known {
+        *self.version.lock()
     }
 
-    pub(crate) fn set_version(&self, word: u64) {
-        self.version.store(word, Relaxed);
+    /// Adds what one transport knows about the server's support for version 2.
+    pub(crate) fn add_version(&self, known: Known) {
+        let mut version = self.version.lock();
+        *version = version.together(known);
     }
 
     /// Calls `f` with the rails. `f` must not sleep.

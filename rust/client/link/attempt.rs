@@ -55,10 +55,7 @@ use xprtrdma_proto::{
         LEAST_LIMIT, //
     },
     time::Millis,
-    v2::negotiate::{
-        Known,
-        VersionPolicy, //
-    },
+    v2::negotiate::VersionPolicy,
     Counter,
     PrivateData,
     Thresholds,
@@ -112,7 +109,7 @@ impl Link {
     /// Makes a connection. If a rail fails, tries further rails without a delay.
     fn attempt(self: &Arc<Self>, mut lock: ConnectLock<Rdma>) {
         let xprt = lock.xprt().back_ref();
-        let known = self.learn_version(&xprt);
+        self.learn_version(&xprt);
         let mut result = self.attempt_once(&mut lock, &xprt);
         let mut haste = Haste::default();
         while let Err((_, reason)) = result {
@@ -128,7 +125,7 @@ impl Link {
         // From here on, events go directly to the connection's state machine. Events that are still
         // in the mailbox are handled first.
         let todo = self.machine().leave(&xprt);
-        self.tell_version(known);
+        self.tell_version();
         self.fulfil(&xprt, todo);
         if result.is_ok() {
             self.look_again(None);
@@ -186,30 +183,25 @@ impl Link {
         }
     }
 
-    /// Tells the state machine what is known about the server's support for version 2 (V2-12). All
-    /// transports of the server share this knowledge. Returns what the state machine knows
-    /// afterwards.
-    fn learn_version(&self, xprt: &Xprt<Rdma>) -> Known {
-        let machine = self.machine();
+    /// Tells the state machine what other transports know about the server's support for version 2
+    /// (V2-12). All transports of the server share this knowledge.
+    fn learn_version(&self, xprt: &Xprt<Rdma>) {
         if self.version_policy() != VersionPolicy::V1Only {
             // If there is no memory for the shared state, this transport finds out by itself
             // whether the server supports version 2.
             let server = self.server(xprt);
             if let Some(shared) = server.as_deref().and_then(Server::shared) {
-                machine.learn_version(Known::from_word(shared.version()));
+                self.machine().learn_version(shared.version());
             }
         }
-        machine.with_conn(Conn::version_known)
     }
 
-    /// Shares what this attempt found out about version 2 with the other transports of the server.
-    fn tell_version(&self, before: Known) {
+    /// Shares what this transport knows about version 2 with the other transports of the server.
+    fn tell_version(&self) {
         let known = self.machine().with_conn(Conn::version_known);
-        if known != before {
-            let server = self.server.lock().clone();
-            if let Some(shared) = server.as_deref().and_then(Server::shared) {
-                shared.set_version(known.to_word());
-            }
+        let server = self.server.lock().clone();
+        if let Some(shared) = server.as_deref().and_then(Server::shared) {
+            shared.add_version(known);
         }
     }
 

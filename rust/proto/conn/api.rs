@@ -154,7 +154,7 @@ impl Conn {
         self.machine.take_rail_facts(facts);
     }
 
-    /// Sets what other transports to the same server know about the server's support for version 2.
+    /// Adds what other transports to the same server know about the server's support for version 2.
     /// Must be called before an attempt (V2-12).
     pub fn learn_version(&mut self, known: Known) {
         self.machine.learn_version(known);

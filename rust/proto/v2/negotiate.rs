@@ -82,22 +82,14 @@ pub enum Known {
 }
 
 impl Known {
-    /// Converts this state to a word, which the transports to one server share. The word for
-    /// [`Known::Nothing`] is zero.
-    pub const fn to_word(self) -> u64 {
-        match self {
-            Self::Nothing => 0,
-            Self::Lacking => 1,
-            Self::Doubtful(since) => since.as_millis().saturating_add(2),
-        }
-    }
-
-    /// Converts a word from [`Known::to_word`] back to the state.
-    pub const fn from_word(word: u64) -> Self {
-        match word {
-            0 => Self::Nothing,
-            1 => Self::Lacking,
-            since => Self::Doubtful(Time::from_millis(since.saturating_sub(2))),
+    /// Returns what two transports to the same peer know together. A reported refusal counts more
+    /// than a doubt, and a later doubt more than an earlier doubt. A transport that knows nothing
+    /// takes nothing away from the other.
+    pub fn together(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Lacking, _) | (_, Self::Lacking) => Self::Lacking,
+            (Self::Doubtful(one), Self::Doubtful(two)) => Self::Doubtful(one.max(two)),
+            (Self::Nothing, known) | (known, Self::Nothing) => known,
         }
     }
 }
@@ -140,10 +132,11 @@ impl Negotiator {
         }
     }
 
-    /// Sets what is known about the peer. All transports to one server share this knowledge, and
-    /// the driver passes it before each connection attempt.
+    /// Adds what other transports know about the peer. All transports to one server share this
+    /// knowledge, and the driver passes it before each connection attempt. What this transport
+    /// found out at the loss of its last connection is not shared yet, so it must remain.
     pub fn learn(&mut self, known: Known) {
-        self.known = known;
+        self.known = self.known.together(known);
     }
 
     /// Records a new connection. Returns [`Outcome::Probe`] or [`Outcome::Use`].

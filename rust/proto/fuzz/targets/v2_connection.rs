@@ -168,6 +168,8 @@ struct Side {
     /// Time at which the peer last answered a version probe in a form that a peer with version 2
     /// never uses.
     doubted: Option<Time>,
+    /// What the transports to the server have told each other.
+    shared: Known,
     /// The calls that wait for a connection or for a credit.
     unsent: Vec<Waiting>,
     next: u32,
@@ -208,6 +210,7 @@ pub fn run(data: &[u8]) {
         link: None,
         lacking: false,
         doubted: None,
+        shared: Known::Nothing,
         unsent: Vec::new(),
         next: FIRST,
     };
@@ -268,10 +271,13 @@ impl Side {
             }
             Phase::Waiting => self.pass_to_deadline(),
             Phase::Closing => self.event(Event::TornDown(epoch)),
-            Phase::Down | Phase::Stopped => self.event(Event::Start {
-                timeout: None,
-                trial: false,
-            }),
+            Phase::Down | Phase::Stopped => {
+                self.learn_of_others(self.shared);
+                self.event(Event::Start {
+                    timeout: None,
+                    trial: false,
+                });
+            }
             // The Send of a refusal completes.
             Phase::Negotiating | Phase::Up => {
                 if let Some(link) = &mut self.link {
@@ -321,29 +327,30 @@ impl Side {
                     link.dropped = 0;
                 }
             }
-            7 => self.learn_of_others(source),
+            7 => {
+                let known = match source.below(3) {
+                    0 => Known::Nothing,
+                    1 => Known::Lacking,
+                    _ => Known::Doubtful(self.now),
+                };
+                self.shared = self.shared.together(known);
+                self.learn_of_others(known);
+            }
             _ => self.event(Event::Replied(epoch)),
         }
     }
 
-    /// Simulates that another transport has learned whether the server supports version 2. The
-    /// state machine accepts this knowledge only while it has neither an attempt nor a connection.
-    fn learn_of_others(&mut self, source: &mut Source<'_>) {
-        let known = match source.below(3) {
-            0 => Known::Nothing,
-            1 => Known::Lacking,
-            _ => Known::Doubtful(self.now),
-        };
-        assert_eq!(Known::from_word(known.to_word()), known);
+    /// Passes what other transports know about the server's support for version 2. The state
+    /// machine accepts this knowledge only while it has neither an attempt nor a connection.
+    fn learn_of_others(&mut self, known: Known) {
         let before = self.conn.version_known();
         self.conn.learn_version(known);
         if matches!(self.conn.phase(), Phase::Down | Phase::Waiting) {
-            assert_eq!(self.conn.version_known(), known);
-            self.lacking = known == Known::Lacking;
-            self.doubted = match known {
-                Known::Doubtful(since) => Some(since),
-                _ => None,
-            };
+            assert_eq!(self.conn.version_known(), before.together(known));
+            self.lacking |= known == Known::Lacking;
+            if let Known::Doubtful(since) = known {
+                self.doubted = self.doubted.max(Some(since));
+            }
         } else {
             assert_eq!(self.conn.version_known(), before);
         }
@@ -368,7 +375,11 @@ impl Side {
                 });
             }
             Action::SendVersionProbe { epoch } => self.probe(epoch),
-            Action::Established { epoch, version, .. } => self.established(epoch, version),
+            Action::Established { epoch, version, .. } => {
+                self.established(epoch, version);
+                self.tell_others();
+            }
+            Action::Fail { .. } => self.tell_others(),
             Action::TearDown { epoch } | Action::Disconnect { epoch, .. } => {
                 let link = self.link.take().expect("a connection");
                 assert_eq!(link.epoch, epoch);
@@ -377,9 +388,13 @@ impl Side {
             Action::ResolveRoute { .. }
             | Action::CreateQp { .. }
             | Action::Connect { .. }
-            | Action::Keepalive { .. }
-            | Action::Fail { .. } => {}
+            | Action::Keepalive { .. } => {}
         }
+    }
+
+    /// Shares what the transport knows at the end of an attempt.
+    fn tell_others(&mut self) {
+        self.shared = self.shared.together(self.conn.version_known());
     }
 
     /// Sends the version probe. At most one version probe is sent on a connection, and none to a

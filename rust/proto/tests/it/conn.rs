@@ -737,6 +737,14 @@ fn a_peer_that_refuses_what_it_agreed_to_is_asked_again_or_gets_version_1() {
             false => Known::Doubtful(rig.now),
         };
         assert_eq!(rig.conn.version_known(), expected);
+        rig.event(Event::TornDown(rig.epoch()));
+        // The driver passes what it recorded at the end of the last attempt. At that time the peer
+        // had agreed to version 2.
+        rig.conn.learn_version(Known::Nothing);
+        match answered {
+            true => rig.reach(Phase::Negotiating),
+            false => begins_with_v1(&mut rig),
+        }
     }
 }
 
