@@ -150,6 +150,11 @@ impl Attempt {
     pub(super) fn enter(&mut self, next: Stage, config: &Config, first_mount: bool, now: Time) {
         let limit = match next {
             Stage::Address | Stage::Route => Some(config.resolve_timeout),
+            // If the probe is not answered, the other half of the time is left for version 1.
+            Stage::Negotiating if config.version == VersionPolicy::PreferV2 => {
+                let half = Millis::new(self.end.since(now).get() >> 1);
+                Some(config.version_timeout.min(half))
+            }
             Stage::Negotiating => Some(config.version_timeout),
             Stage::Connecting if first_mount => Some(config.first_request_timeout),
             Stage::QueuePair | Stage::Connecting => None,

@@ -27,7 +27,8 @@ pub struct Config {
     /// connection manager repeats the request after about five seconds without an answer. So there
     /// is time for three requests, of which two may be lost.
     pub first_request_timeout: Millis,
-    /// Time limit for the answer to the version probe.
+    /// Time limit for the answer to the version probe. If version 1 may follow, the limit is at
+    /// most half of the time that is left for the attempt.
     pub version_timeout: Millis,
     /// Limits of the delays between connection attempts.
     pub backoff: BackoffConfig,

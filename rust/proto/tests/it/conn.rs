@@ -722,6 +722,33 @@ fn an_attempt_whose_probe_is_not_answered_goes_on_with_version_1() {
     assert!(matches!(actions[..], [Action::Fail { .. }]));
 }
 
+// With several rails an attempt has less time than the answer to the probe. Even then enough time
+// is left for version 1, also if the connection request took long.
+#[test]
+fn a_short_attempt_leaves_time_for_version_1() {
+    for (limit, takes) in [(4_000, 0), (4_000, 3_000), (10_000, 0), (10_000, 9_000)] {
+        let mut rig = Rig::v2();
+        let end = rig.now.after(Millis::new(limit));
+        rig.event(Event::Start {
+            timeout: Some(Millis::new(limit)),
+            trial: true,
+        });
+        rig.reach(Phase::Connecting);
+        rig.advance(takes);
+        rig.cm(ACCEPT);
+        assert_eq!(rig.conn.phase(), Phase::Negotiating);
+        let probed = rig.now;
+        rig.now = rig.conn.deadline().unwrap();
+        let left = limit - takes;
+        let waited = rig.now.since(probed);
+        assert_eq!(waited, Millis::new((left / 2).min(5_000)));
+        let epoch = rig.epoch();
+        assert_eq!(rig.tick(), [Action::TearDown { epoch }]);
+        begins_with_v1(&mut rig);
+        assert!(rig.now < end);
+    }
+}
+
 #[test]
 fn a_peer_that_refuses_what_it_agreed_to_is_asked_again_or_gets_version_1() {
     for answered in [true, false] {
