@@ -246,9 +246,9 @@ pub(crate) fn failure(
         );
     }
     if let (true, Some(device)) = (report.suspect_device, device) {
-        // LOG: Two attempts in a row got no answer to the connection request. Check this host's
-        // device. If Soft-RoCE (rxe) sends while the link is down, its management queue pair breaks
-        // permanently. To repair it, run `rdma link delete rxe0`, then
+        // LOG: Two attempts in a row, of at least 15 seconds each, got no answer to the connection
+        // request. Check this host's device. If Soft-RoCE (rxe) sends while the link is down, its
+        // management queue pair breaks permanently. To repair it, run `rdma link delete rxe0`, then
         // `rdma link add rxe0 type rxe netdev eth0`.
         pr_warn!(
             "{} device {} gets no answers, though its port {} is active: if it gets none from \

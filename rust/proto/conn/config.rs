@@ -11,6 +11,9 @@ use crate::{
     v2::negotiate::VersionPolicy, //
 };
 
+/// Default time limit for the answer to the connection request of a first mount.
+pub(super) const FIRST_REQUEST_TIMEOUT: Millis = Millis::from_secs(15);
+
 /// Settings that the administrator and the driver choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -61,7 +64,7 @@ impl Default for Config {
             connect_timeout: Millis::from_secs(30),
             resolve_timeout: Millis::from_secs(5),
             address_timeout: Millis::new(500),
-            first_request_timeout: Millis::from_secs(15),
+            first_request_timeout: FIRST_REQUEST_TIMEOUT,
             version_timeout: Millis::from_secs(5),
             backoff: BackoffConfig::default(),
             keepalive: Some(KeepaliveConfig::default()),

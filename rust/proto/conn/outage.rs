@@ -2,7 +2,10 @@
 
 //! Rate limit of the log messages about a server that cannot be reached ([`Outage`]).
 
-use super::cause::ConnectError;
+use super::{
+    cause::ConnectError,
+    config::FIRST_REQUEST_TIMEOUT, //
+};
 use crate::time::{
     Millis,
     Time, //
@@ -15,8 +18,10 @@ const FIRST_PAUSE: Millis = Millis::from_secs(60);
 /// The longest pause between two log messages.
 const LONGEST_PAUSE: Millis = Millis::from_secs(3600);
 
-/// Number of unanswered attempts in a row after which the log names the device as a suspect. One
-/// attempt lasts a minute, in which the connection request is sent a dozen times.
+/// Number of unanswered attempts in a row after which the log names the device as a suspect. An
+/// attempt counts only if it lasts for at least [`FIRST_REQUEST_TIMEOUT`], so that the connection
+/// request is sent several times. The short attempts over several rails do not count: each of them
+/// may use another device.
 const SILENT_ATTEMPTS: u32 = 2;
 
 /// What the log must say about a failed attempt.
@@ -42,7 +47,7 @@ pub struct Outage {
     pause: Millis,
     /// The failure reasons that were reported in the current pause, one bit for each reason.
     told: u32,
-    /// Number of attempts in a row that got no answer although the local port was active.
+    /// Number of attempts in a row that got no answer for long, although the local port was active.
     silent: u32,
     suspected: bool,
 }
@@ -80,7 +85,9 @@ impl Outage {
         }
         self.attempts = self.attempts.saturating_add(1);
         self.silent = match reason {
-            ConnectError::Unanswered if port_active => self.silent.saturating_add(1),
+            ConnectError::Unanswered if port_active && lasted >= FIRST_REQUEST_TIMEOUT => {
+                self.silent.saturating_add(1)
+            }
             _ => 0,
         };
         let suspect_device = self.silent >= SILENT_ATTEMPTS && !self.suspected;

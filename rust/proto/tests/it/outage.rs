@@ -4,6 +4,7 @@
 
 use xprtrdma_proto::{
     conn::{
+        Config,
         ConnectError,
         Outage,
         Report, //
@@ -81,17 +82,21 @@ fn a_connection_ends_the_outage() {
     assert_eq!(outage.ended(Time::from_millis(1_020_000)).0, 0);
 }
 
-// Observability: if a device claims to work, but its requests are not answered, the log names the
-// device once.
+// Observability: if a device claims to work, but its requests are not answered for long, the log
+// names the device once.
 #[test]
 fn a_device_that_is_never_answered_is_suspected() {
-    let suspects = |attempts: &[(ConnectError, bool)]| {
+    // An attempt of a first mount, an attempt over the only rail, and the two short limits of
+    // attempts over several rails.
+    let (first, usual) = (Millis::from_secs(15), Config::default().connect_timeout);
+    let (hasty, of_rails) = (Millis::from_secs(4), Millis::from_secs(10));
+    let suspects = |attempts: &[(ConnectError, Millis, bool)]| {
         let mut outage = Outage::new();
         let mut now = Time::from_millis(1_000_000);
         let mut found = Vec::new();
-        for (number, &(reason, active)) in attempts.iter().enumerate() {
+        for (number, &(reason, lasted, active)) in attempts.iter().enumerate() {
             now = now.after(Millis::from_secs(90));
-            let report: Report = outage.failed(reason, SECOND, active, now, || true);
+            let report: Report = outage.failed(reason, lasted, active, now, || true);
             if report.suspect_device {
                 found.push(number);
             }
@@ -103,23 +108,28 @@ fn a_device_that_is_never_answered_is_suspected() {
         Refused,
         Unanswered, //
     };
-    let silent = (Unanswered, true);
+    let silent = (Unanswered, usual, true);
+    let brief = (Unanswered, hasty, true);
     assert!(suspects(&[silent]).is_empty());
     assert_eq!(suspects(&[silent, silent, silent, silent]), [1]);
-    assert!(suspects(&[silent, (Refused, true), silent]).is_empty());
+    assert_eq!(suspects(&[(Unanswered, first, true), silent]), [1]);
+    assert!(suspects(&[silent, (Refused, usual, true), silent]).is_empty());
     assert_eq!(
-        suspects(&[silent, (Unanswered, false), silent, silent]),
+        suspects(&[silent, (Unanswered, usual, false), silent, silent]),
         [3]
     );
-    assert!(suspects(&[(AddrSilent, true); 9]).is_empty());
-    assert!(suspects(&[(Unanswered, false); 9]).is_empty());
+    assert!(suspects(&[(AddrSilent, usual, true); 9]).is_empty());
+    assert!(suspects(&[(Unanswered, usual, false); 9]).is_empty());
+    assert!(suspects(&[brief; 9]).is_empty());
+    assert!(suspects(&[(Unanswered, of_rails, true); 9]).is_empty());
+    assert!(suspects(&[silent, brief, silent]).is_empty());
     // The log names the device once in each outage.
     let mut outage = Outage::new();
     let now = Time::from_millis(1_000_000);
     for _ in 0..2 {
         let mut fail = || {
             outage
-                .failed(Unanswered, SECOND, true, now, || true)
+                .failed(Unanswered, usual, true, now, || true)
                 .suspect_device
         };
         assert!(!fail());
