@@ -270,6 +270,8 @@ impl ConnectError {
             Cause::DeviceRemoved => Self::DeviceRemoved,
             Cause::AddrChanged => Self::AddrChanged,
             Cause::PortDown => Self::PortDown,
+            // The peer's adapter did not acknowledge the version probe.
+            Cause::Completion(WcStatus::RetryExceeded) => Self::Unanswered,
             Cause::Forced | Cause::Idle | Cause::Closed | Cause::Shutdown | Cause::RailMove => {
                 Self::Cancelled
             }

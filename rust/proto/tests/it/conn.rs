@@ -13,6 +13,7 @@ use xprtrdma_proto::{
         AddrFault,
         Backoff,
         BackoffConfig,
+        Blame,
         Cause,
         CmEvent,
         Config,
@@ -636,6 +637,18 @@ fn the_version_is_settled_before_the_connection_is_used() {
         rig.event(Event::TornDown(rig.epoch()));
         rig.reach(Phase::Negotiating);
     }
+    // If the peer's adapter does not acknowledge the probe, the rail is to blame, and the next
+    // connection sends a probe again.
+    let mut rig = Rig::v2();
+    rig.reach(Phase::Negotiating);
+    let silent = Cause::Completion(WcStatus::RetryExceeded);
+    rig.event(Event::Lost(rig.epoch(), silent));
+    let actions = rig.event(Event::TornDown(rig.epoch()));
+    let reason = ConnectError::Unanswered;
+    assert!(matches!(actions[..], [Action::Fail { reason: told, .. }] if told == reason));
+    assert_eq!(reason.blame(), Blame::Silence);
+    assert_eq!(rig.conn.version_known(), Known::Nothing);
+    rig.reach(Phase::Negotiating);
     // If the version is refused and the connection is then lost, the next connection starts with
     // version 1.
     let mut rig = Rig::v2();
@@ -809,6 +822,10 @@ fn a_close_calls_an_attempt_off() {
         (Cause::PortDown, ConnectError::PortDown),
         (Cause::RailMove, ConnectError::Cancelled),
         (Cause::PostFailed, ConnectError::PeerClosed),
+        (
+            Cause::Completion(WcStatus::RetryExceeded),
+            ConnectError::Unanswered,
+        ),
     ] {
         for stage in Rig::STAGES {
             let mut rig = Rig::new(Config::default());
