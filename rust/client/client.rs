@@ -33,6 +33,7 @@ use kernel::{
 };
 use xprtrdma_proto::{
     conn::{
+        Config,
         Conn,
         Event,
         RpcTimer, //
@@ -81,11 +82,13 @@ impl Transport for Rdma {
     const CALLBACK_SLOTS: u16 = CALLBACK_SLOTS;
 
     fn limits(create: &Create) -> Result<Limits> {
+        // CAST: The cast cannot truncate: the limit is a minute, in milliseconds.
+        let connect = Config::default().connect_timeout.get() as u32;
         Ok(Limits {
             slots: params::slots(),
             max_payload: params::max_payload(params::region_pages()),
             rpc_timeout_ms: 60_000,
-            connect_timeout_ms: create.connect_timeout_ms.unwrap_or(60_000),
+            connect_timeout_ms: create.connect_timeout_ms.unwrap_or(connect),
             reconnect_timeout_ms: create.reconnect_timeout_ms.unwrap_or(60_000),
         })
     }

@@ -70,7 +70,6 @@ use xprtrdma_proto::{
         Config,
         Conn,
         Event,
-        KeepaliveConfig,
         Outage, //
     },
     time::Millis,
@@ -100,14 +99,6 @@ use xprtrdma_sunrpc::{
         ConnectLock,
         Xprt, //
     },
-};
-
-/// Times of silence after which a busy and an idle connection are probed, and the time limit for
-/// the answer to the probe.
-const KEEPALIVE: KeepaliveConfig = KeepaliveConfig {
-    busy_after: Millis::from_secs(5),
-    idle_after: Millis::from_secs(30),
-    timeout: Millis::from_secs(10),
 };
 
 /// Numbers that identify the work items of a link. Each work item makes, checks or probes a
@@ -196,17 +187,16 @@ impl Link {
     /// Makes a link without a connection. May sleep.
     pub(crate) fn new(common: Arc<Common>, create: &Create, limits: &Limits) -> Result<Arc<Self>> {
         let ms = |ms: u32| Millis::new(ms.into());
-        let backoff = BackoffConfig::default();
+        let usual = Config::default();
         let config = Config {
             connect_timeout: ms(limits.connect_timeout_ms),
             backoff: BackoffConfig {
-                max: backoff.max.min(ms(limits.reconnect_timeout_ms)),
-                ..backoff
+                max: usual.backoff.max.min(ms(limits.reconnect_timeout_ms)),
+                ..usual.backoff
             },
-            keepalive: Some(KEEPALIVE),
             version: params::version_policy(),
             idle_timeout: params::idle_timeout().filter(|_| !create.keep_idle),
-            ..Config::default()
+            ..usual
         };
         let machine = Machine::new(common.clone(), config)?;
         let services = Services::new(common, machine)?;

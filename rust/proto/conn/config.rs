@@ -61,7 +61,7 @@ impl Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            connect_timeout: Millis::from_secs(30),
+            connect_timeout: Millis::from_secs(60),
             resolve_timeout: Millis::from_secs(5),
             address_timeout: Millis::new(500),
             first_request_timeout: FIRST_REQUEST_TIMEOUT,

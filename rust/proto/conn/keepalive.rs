@@ -39,12 +39,12 @@ pub struct KeepaliveConfig {
 
 impl Default for KeepaliveConfig {
     /// The driver probes after five seconds of silence if a reply is outstanding, and after thirty
-    /// seconds if not. The answer may take five seconds.
+    /// seconds if not. The answer may take ten seconds.
     fn default() -> Self {
         Self {
             busy_after: Millis::from_secs(5),
             idle_after: Millis::from_secs(30),
-            timeout: Millis::from_secs(5),
+            timeout: Millis::from_secs(10),
         }
     }
 }

@@ -290,7 +290,7 @@ fn a_silent_server_ends_a_first_mount_soon_and_nothing_else() {
             (Phase::Route, 5_000, ConnectError::RouteSilent),
             (
                 Phase::Connecting,
-                if first { 15_000 } else { 30_000 },
+                if first { 15_000 } else { 60_000 },
                 ConnectError::Unanswered,
             ),
         ] {
@@ -346,8 +346,8 @@ fn each_attempt_is_for_who_asked_for_it() {
 #[test]
 fn the_callers_timeout_bounds_the_whole_attempt() {
     for (asked, bound) in [
-        (None, 30_000),
-        (Some(60_000), 30_000),
+        (None, 60_000),
+        (Some(90_000), 60_000),
         (Some(2_000), 2_000),
         (Some(0), MIN_CONNECT_TIMEOUT.get()),
     ] {
@@ -386,7 +386,7 @@ fn timeouts_can_only_be_lowered() {
     let mut rig = Rig::new(Config::default());
     rig.conn
         .limit_timeouts(Millis::from_secs(90), Millis::from_secs(90));
-    assert_eq!(rig.start_bound(), 30_000);
+    assert_eq!(rig.start_bound(), 60_000);
     let mut rig = Rig::new(Config::default());
     rig.conn
         .limit_timeouts(Millis::from_secs(6), Millis::from_secs(2));
@@ -523,7 +523,7 @@ fn an_attempt_waits_for_the_back_off() {
     rig.cm(CmEvent::RouteResolved);
     assert_eq!(
         rig.conn.deadline(),
-        Some(rig.now.after(Millis::from_secs(30)))
+        Some(rig.now.after(Config::default().connect_timeout))
     );
 }
 

@@ -107,7 +107,7 @@ fn every_attempt_ends_in_time_whatever_the_peer_does() {
     // stays silent.
     let answers = prop::collection::vec((0..3u8, 0..4_000u64), 0..12);
     let outcome = runner(2000).run(
-        &(policy(), answers, 0..40_000u64),
+        &(policy(), answers, 0..80_000u64),
         |(version, answers, asked)| {
             let mut rig = Rig::new(Config {
                 version,
@@ -119,7 +119,7 @@ fn every_attempt_ends_in_time_whatever_the_peer_does() {
                 timeout: Some(Millis::new(asked)),
                 trial: asked % 2 == 0,
             });
-            let bound = Millis::new(asked.clamp(100, 30_000));
+            let bound = Millis::new(asked.clamp(100, 60_000));
             let end = loop {
                 let Some(action) = todo.pop() else {
                     // No action is left to perform, so the test advances the time to the deadline.

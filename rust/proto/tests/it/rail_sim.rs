@@ -293,7 +293,7 @@ impl World {
             client.on = to;
         }
         client.seat = Some(seat);
-        let (takes, outcome) = self.asks(to, choice.limit.map_or(30_000, |limit| limit.get()));
+        let (takes, outcome) = self.asks(to, choice.limit.map_or(60_000, |limit| limit.get()));
         self.clients[index].state = State::Attempt {
             until: self.now + takes,
             outcome,
