@@ -45,7 +45,8 @@ impl DeviceHandler for PortListener {
             conn::DeviceEvent::PortDown | conn::DeviceEvent::Fatal => {
                 // If no better rail exists, the connection is not ended, because the port may soon
                 // be active again. Without rails the connection is not ended either.
-                if self.link.port_down(place) {
+                let whole_device = event == conn::DeviceEvent::Fatal;
+                if self.link.port_down(place, whole_device) {
                     let lost = Event::Lost(self.epoch, Cause::PortDown);
                     self.link.react(&self.xprt, lost);
                 }

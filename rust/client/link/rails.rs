@@ -200,14 +200,15 @@ impl Link {
         }
     }
 
-    /// Reports that the port of a rail is down. `number` identifies the [`Place`] of the connection
-    /// or attempt on this rail. Returns whether that connection or attempt should end.
-    pub(super) fn port_down(&self, number: u32) -> bool {
+    /// Reports that the port of a rail is down, or that its device failed if `whole_device` is true.
+    /// `number` identifies the [`Place`] of the connection or attempt on this rail. Returns whether
+    /// that connection or attempt should end.
+    pub(super) fn port_down(&self, number: u32, whole_device: bool) -> bool {
         let mut place = self.place.lock();
         let Some(place) = (*place).as_mut().filter(|place| place.number() == number) else {
             return false;
         };
-        let others = place.with(|rails, seat| rails.failed(seat, now()));
+        let others = place.with(|rails, seat| rails.port_failed(seat, whole_device, now()));
         let others = self.count_failover(others.unwrap_or(false));
         if others {
             self.rail_died.store(true, Relaxed);

@@ -130,13 +130,14 @@ fn is_live(view: &View) -> bool {
     !matches!(view.standing, Standing::Dead | Standing::Gone)
 }
 
-/// Returns the local end of a rail: the address and the device that are derived from `number`.
+/// Returns the local end of a rail: the address, the device and the port that are derived from
+/// `number`. Each device has two ports.
 fn end(number: u8, prefix_len: u8) -> Local {
     Local {
         addr: IpAddr::V4(Ipv4Addr::new(10, number, 0, 2)),
         prefix_len,
-        device: Name::new(&format!("rxe{number}")).expect("a name"),
-        port: 1,
+        device: Name::new(&format!("rxe{}", number / 2)).expect("a name"),
+        port: 1 + u32::from(number % 2),
     }
 }
 
@@ -331,19 +332,33 @@ impl World {
         };
         let rail = self.members[member].on;
         let seat = &self.members[member].seat;
-        let others = if source.bool() {
-            self.rails.failed(seat, self.now)
-        } else {
-            let others = self.rails.lost(seat, self.now);
-            let is_dead = !self.views().iter().any(|v| v.rail == rail && is_live(v));
-            // If all rails failed at a time when the connection already existed, its loss does not
-            // change the state of its rail. So the rail may still be live.
-            assert!(is_dead || self.all_failed.is_some());
-            others
+        let others = match source.below(4) {
+            0 => self.rails.failed(seat, self.now),
+            1 => {
+                let others = self.rails.lost(seat, self.now);
+                let is_dead = !self.views().iter().any(|v| v.rail == rail && is_live(v));
+                // If all rails failed at a time when the connection already existed, its loss does
+                // not change the state of its rail. So the rail may still be live.
+                assert!(is_dead || self.all_failed.is_some());
+                others
+            }
+            which => {
+                let whole_device = which == 2;
+                let others = self.rails.port_failed(seat, whole_device, self.now);
+                let at_port = |view: &View| {
+                    let of = (view.rail.device, view.rail.port);
+                    of.0 == rail.device && (whole_device || of.1 == rail.port)
+                };
+                let mut live = self.views().into_iter().filter(is_live);
+                assert!(!live.any(|view| at_port(&view)));
+                others
+            }
         };
         let live = self.views().into_iter().filter(is_live);
         assert_eq!(others, live.filter(|view| view.rail != rail).count() > 0);
-        self.note_death(rail);
+        for view in self.views() {
+            self.note_death(view.rail);
+        }
     }
 
     fn doubt(&mut self, source: &mut Source<'_>) {

@@ -99,11 +99,37 @@ impl Rails {
         }
     }
 
+    /// Records that the port of the connection's rail is down, or that its device failed if
+    /// `whole_device` is true. Every rail that begins at this port or device is dead. Returns
+    /// whether another rail is live.
+    pub fn port_failed(&mut self, seat: &Seat, whole_device: bool, now: Time) -> bool {
+        for on in 0..REMEMBERED as u8 {
+            if self.shares_port(on, seat.on, whole_device) {
+                self.died(on, now);
+            }
+        }
+        self.others_are(seat.on, Health::is_live)
+    }
+
     /// Records that the port of the connection's rail works again.
     pub fn port_works(&mut self, seat: &Seat, now: Time) {
-        if let Some(entry) = self.get_mut(seat.on) {
-            entry.health.look_soon(now);
+        for on in 0..REMEMBERED as u8 {
+            if self.shares_port(on, seat.on, false) {
+                if let Some(entry) = self.get_mut(on) {
+                    entry.health.look_soon(now);
+                }
+            }
         }
+    }
+
+    /// Returns true if two rails begin at the same port, or at the same device if `whole_device` is
+    /// true.
+    fn shares_port(&self, one: u8, two: u8, whole_device: bool) -> bool {
+        let (Some(one), Some(two)) = (self.get(one), self.get(two)) else {
+            return false;
+        };
+        let (one, two) = (&one.rail, &two.rail);
+        one.device == two.device && (whole_device || one.port == two.port)
     }
 
     pub(super) fn died(&mut self, on: u8, now: Time) {

@@ -32,6 +32,7 @@ mod outage;
 mod planning;
 mod predict;
 mod rail_conn;
+mod rail_port;
 mod rail_silence;
 mod rail_sim;
 mod rail_table;

@@ -257,7 +257,8 @@ impl World {
     fn port_down(&mut self, index: usize) {
         let now = self.time();
         let client = &mut self.clients[index];
-        if self.rails.failed(client.seat.as_ref().unwrap(), now) {
+        let seat = client.seat.as_ref().unwrap();
+        if self.rails.port_failed(seat, false, now) {
             self.lost(index, true);
         }
     }
