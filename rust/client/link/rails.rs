@@ -169,8 +169,7 @@ impl Link {
             Blame::Silence => self.tell(|rails, seat| rails.unanswered(seat, now())),
             Blame::Rail => self.tell(|rails, seat| rails.failed(seat, now())),
         };
-        self.rail_died.store(true, Relaxed);
-        self.count_failover(others)
+        self.rail_died_with(others)
     }
 
     /// Reports an event on the present rail to the policy. Returns whether the connection can use
@@ -181,10 +180,12 @@ impl Link {
         place.and_then(|place| place.with(what)).unwrap_or(false)
     }
 
-    /// Counts an attempt or a connection that ended because its rail died, if there is another rail
-    /// (`others`). Returns `others`.
-    fn count_failover(&self, others: bool) -> bool {
-        if others {
+    /// Records that the rail of the attempt or connection died. Counts this if there is another
+    /// rail (`others`), but only once: first an event of the port may report it, and then the end
+    /// of the attempt or connection. Returns `others`.
+    fn rail_died_with(&self, others: bool) -> bool {
+        let is_known = self.rail_died.xchg(true, Relaxed);
+        if others && !is_known {
             self.services.counters().add(Ordinary::RailFailovers);
         }
         others
@@ -200,20 +201,16 @@ impl Link {
         }
     }
 
-    /// Reports that the port of a rail is down, or that its device failed if `whole_device` is true.
-    /// `number` identifies the [`Place`] of the connection or attempt on this rail. Returns whether
-    /// that connection or attempt should end.
+    /// Reports that the port of a rail is down, or that its device failed if `whole_device` is
+    /// true. `number` identifies the [`Place`] of the connection or attempt on this rail. Returns
+    /// whether that connection or attempt should end.
     pub(super) fn port_down(&self, number: u32, whole_device: bool) -> bool {
         let mut place = self.place.lock();
         let Some(place) = (*place).as_mut().filter(|place| place.number() == number) else {
             return false;
         };
         let others = place.with(|rails, seat| rails.port_failed(seat, whole_device, now()));
-        let others = self.count_failover(others.unwrap_or(false));
-        if others {
-            self.rail_died.store(true, Relaxed);
-        }
-        others
+        others.unwrap_or(false) && self.rail_died_with(true)
     }
 
     /// Reports that the port of a rail is active again.
@@ -236,8 +233,7 @@ impl Link {
                     true => rails.failed(seat, now()),
                     false => rails.lost(seat, now()),
                 });
-                self.rail_died.store(true, Relaxed);
-                self.count_failover(others);
+                self.rail_died_with(others);
             } else if busy && lost.doubts_rail() {
                 self.doubt_rail();
             }
