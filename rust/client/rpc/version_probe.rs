@@ -68,6 +68,8 @@ impl Connection {
                 self.react(Event::VersionAnswer(self.epoch(), answer));
             }
             Arrival::Refuse(refusal) => self.send_refusal(qp, &refusal),
+            // `wrongly_invalidated` counts the message, and `drop` would count it once more.
+            Arrival::Drop(Counter::ReminvWrong) => self.wrongly_invalidated(),
             Arrival::Drop(counter) => drop(counter),
         }
     }
