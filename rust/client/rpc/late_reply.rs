@@ -97,6 +97,21 @@ impl Connection {
         None
     }
 
+    /// Returns whether the call with this xid was sent on this connection and is still in its slot,
+    /// although it cannot be looked up. Its reply has arrived and waits for the invalidation of the
+    /// call's regions, or the call has left the RPC client's queue.
+    #[cold]
+    pub(super) fn remembers(&self, xid: Xid) -> bool {
+        self.xprt().slots().any(|slot| {
+            let request = slot.driver_data();
+            let state = request.state.lock();
+            let owed = request.owed_on.read_once() == self.epoch().raw();
+            state.xid == xid.0
+                && state.epoch == self.epoch()
+                && (owed || state.phase != Phase::Idle)
+        })
+    }
+
     /// Handles a reply to a call whose regions were taken back earlier. If the reply invalidated
     /// one of these regions, this usually does no harm, because the region was already invalid. But
     /// with a probability of 1 in 256 the region's key is in use again. In that case a region of

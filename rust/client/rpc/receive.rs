@@ -278,7 +278,7 @@ impl Connection {
         let remaining = match &inbound {
             Inbound::Reply(reply) => self.reply(qp, reply, &message, found),
             Inbound::Ambiguous(a) => {
-                let inbound = a.resolve(found.is_some());
+                let inbound = a.resolve(found.is_some() || self.remembers(a.xid));
                 self.no_reply(qp, &inbound, &message, found)
             }
             other => self.no_reply(qp, other, &message, found),

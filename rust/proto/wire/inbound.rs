@@ -144,10 +144,11 @@ pub struct Ambiguous {
 
 impl Ambiguous {
     /// Decides what to do with the message. `pending` says whether a client's call with this xid
-    /// waits for its reply.
+    /// waits for its reply, or was sent on this connection and has not ended.
     ///
-    /// If such a call waits, the message is a bad Reply and is dropped. If no such call waits, the
-    /// message is a reverse Call that the client cannot accept.
+    /// If there is such a call, the message is a bad Reply and is dropped. No error message may
+    /// answer it (V1-081). If there is no such call, the message is a reverse Call that the client
+    /// cannot accept.
     #[inline]
     pub const fn resolve(self, pending: bool) -> Inbound<'static> {
         if pending {
