@@ -167,6 +167,9 @@ pub(crate) struct Connection {
     known_grant: KnownGrant,
     first_reply: Once,
     large: LargeSend,
+    /// Whether the state machine knows that a message above the minimum inline threshold was
+    /// posted. Only the holder of the send lock writes it.
+    large_reported: Once,
     starvation: Starvation,
     polling: Polling,
     locked: Arc<Locked>,

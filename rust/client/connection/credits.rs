@@ -51,22 +51,23 @@ impl Connection {
         self.xprt.reset_window(send, cwnd(&self.credits()));
     }
 
-    /// Applies the credit grant in an accepted reply, and records that the connection works. Only
-    /// completion handlers call this.
+    /// Applies the credit grant in an accepted reply, and records that the connection works.
+    /// `was_large` says whether the message of the answered call was longer than the minimum inline
+    /// threshold. Only completion handlers call this.
     #[inline]
-    pub(crate) fn take_grant(&self, accept: &Accept) {
+    pub(crate) fn take_grant(&self, accept: &Accept, was_large: impl FnOnce() -> bool) {
         // Usually the grant has not changed.
         if !self.known_grant.is(accept.grant) {
-            self.take_new_grant(accept.grant);
+            self.take_new_grant(accept.grant, was_large);
         }
     }
 
     #[cold]
-    fn take_new_grant(&self, grant: Credits) {
+    fn take_new_grant(&self, grant: Credits, was_large: impl FnOnce() -> bool) {
         let granted = self.accept_grant(grant);
         let as_it_came = granted.note.is_none().then_some(grant);
         self.known_grant.set(as_it_came);
-        self.proved_useful();
+        self.proved_useful(was_large);
         if granted.changed {
             self.update_window();
         }
@@ -87,20 +88,34 @@ impl Connection {
 
     /// Reports that replies arrive on this connection. So the back-off after the end of this
     /// connection starts from the shortest pause.
-    fn proved_useful(&self) {
+    fn proved_useful(&self, was_large: impl FnOnce() -> bool) {
         if self.first_reply.is_first() {
             self.react(Event::Replied(self.epoch));
         }
-        if self.large.taken() {
-            self.react(Event::LargeSendTaken(self.epoch));
+        if self.large.is_in_doubt() {
+            if was_large() {
+                self.large.taken();
+                self.react(Event::LargeSendTaken(self.epoch));
+            } else {
+                // The next reply may answer a large call, so it is examined in full.
+                self.known_grant.forget();
+            }
         }
     }
 
-    /// Records that a message longer than the minimum inline threshold was posted (CM-24).
+    /// Records that a call longer than the minimum inline threshold was posted. This must come
+    /// before its reply is handled.
     #[inline]
-    pub(crate) fn large_send(&self) {
+    pub(crate) fn expect_large_send(&self) {
         if self.large.sent() {
             self.known_grant.forget();
+        }
+    }
+
+    /// Reports that a message longer than the minimum inline threshold was posted (CM-24).
+    #[inline]
+    pub(crate) fn large_send(&self) {
+        if self.large_reported.is_first() {
             self.react(Event::LargeSend(self.epoch));
         }
     }

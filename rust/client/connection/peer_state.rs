@@ -92,10 +92,10 @@ impl KnownGrant {
     /// Records `grant`; `None` means that no grant is known.
     ///
     /// ORDERING: This store is a full barrier. The caller checks after the store whether a large
-    /// message was sent ([`LargeSend::taken`]). The sender of a large message first records that it
-    /// was sent ([`LargeSend::sent`]), and then clears the grant. If the caller does not see the
-    /// record, the grant is cleared after this store. So it stays cleared, and the next reply is
-    /// examined in full.
+    /// message is in doubt ([`LargeSend::is_in_doubt`]). The sender of a large message first
+    /// records that it was sent ([`LargeSend::sent`]), and then clears the grant. If the caller
+    /// does not see the record, the grant is cleared after this store. So it stays cleared, and the
+    /// next reply is examined in full.
     pub(super) fn set(&self, grant: Option<Credits>) {
         self.0.xchg(grant.map_or(0, |grant| grant.0), Full);
     }
@@ -121,8 +121,9 @@ impl Once {
 
     /// Records that the event has happened. Returns whether the event was not recorded before. Only
     /// one caller at a time may call this function.
+    #[inline]
     pub(super) fn is_first(&self) -> bool {
-        let first = !self.0.load(Relaxed);
+        let first = !self.0.read_once();
         if first {
             self.0.store(true, Relaxed);
         }
@@ -135,10 +136,10 @@ impl Once {
 enum Large {
     /// No large Send (above the minimum inline threshold) was posted.
     None,
-    /// A large Send (above the minimum inline threshold) was posted. No reply has arrived since
-    /// then.
+    /// A large Send (above the minimum inline threshold) was posted. No large call has been
+    /// answered yet.
     Sent,
-    /// A reply has arrived since the large Send was posted.
+    /// The reply to a large call has arrived.
     Taken,
 }
 
@@ -155,8 +156,8 @@ impl LargeSend {
         self.0.read_once() == what as u32
     }
 
-    /// Records that a large message was posted, and returns whether it is the first. Only one
-    /// sender at a time calls this.
+    /// Records that a large call was posted, and returns whether it is the first. Only one sender
+    /// at a time calls this.
     #[inline]
     pub(super) fn sent(&self) -> bool {
         let first = self.is(Large::None);
@@ -168,14 +169,14 @@ impl LargeSend {
         first
     }
 
-    /// Records that a reply arrived, and returns whether it is the first one after the first large
-    /// Send.
-    pub(super) fn taken(&self) -> bool {
-        let first = self.is(Large::Sent);
-        if first {
-            self.0.store(Large::Taken as u32, Relaxed);
-        }
-        first
+    /// Returns whether large calls were posted, and none of them has been answered.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.is(Large::Sent)
+    }
+
+    /// Records that the reply to a large call arrived.
+    pub(super) fn taken(&self) {
+        self.0.store(Large::Taken as u32, Relaxed);
     }
 }
 

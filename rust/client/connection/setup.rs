@@ -187,6 +187,7 @@ impl<'a> Setup<'a> {
             known_grant: KnownGrant::none(),
             first_reply: Once::new(),
             large: LargeSend::new(),
+            large_reported: Once::new(),
             starvation: Starvation::new(),
             polling: Polling::new(),
             locked,

@@ -9,7 +9,10 @@ use crate::{
     },
     counters::Ordinary,
     driver::Rdma,
-    rpc::unsent::no_room, //
+    rpc::{
+        sending::is_large,
+        unsent::no_room, //
+    },
 };
 use kernel::{
     prelude::*,
@@ -78,6 +81,9 @@ pub(crate) fn send_callback_reply(
     {
         conn.lost(Cause::PostFailed);
         return Err(NotSent::NotConnected);
+    }
+    if is_large(len + reply.len()) {
+        conn.large_send();
     }
     Ok(())
 }

@@ -188,12 +188,11 @@ fn send_one(
     // chunk is checked.
     let expected = form != One::Read || call.reply_expected();
     let mut state = call.slot().driver_data().state.lock();
-    // Each arm of the match drops the lock, so that the usual case needs no second test of the
+    // Each arm of the match releases the lock, so that the usual case needs no second test of the
     // result.
     match post_one(sending, form, version, (crowded, expected), &mut state) {
         Ok(len) => {
-            drop(state);
-            sending.was_posted(len, expected);
+            sending.was_posted(state, len, expected);
             Ok(())
         }
         Err(Failed::Rare) => {

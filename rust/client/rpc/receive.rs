@@ -459,7 +459,7 @@ impl Connection {
             let inline = accept.inline_len as u32;
             (self.xprt().id(), xid, inline, placed, accept.grant.0)
         });
-        self.take_grant(&accept);
+        self.take_grant(&accept, move || slot.driver_data().was_large());
         match ending {
             Some(pinned) => {
                 complete_rpc(self.counters(), pinned, accept, result, message.bytes());

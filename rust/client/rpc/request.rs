@@ -106,6 +106,8 @@ pub(super) struct State {
     /// Number of bad replies to the RPC with the xid in `xid`, on all connections together.
     pub(super) strikes: Strikes,
     pub(super) xid: u32,
+    /// The xid of the last call whose message was longer than the minimum inline threshold.
+    pub(super) large: Option<u32>,
     /// Time (in nanoseconds) just before the call was posted. While latency is not measured, the
     /// value is old or zero.
     pub(super) posted: u64,
@@ -278,6 +280,7 @@ impl Request {
                 },
                 strikes: Strikes::default(),
                 xid: 0,
+                large: None,
                 posted: 0,
                 unmapped: Unmapped::default(),
                 tally: Tally::default(),
@@ -294,6 +297,12 @@ impl Request {
     #[inline]
     pub(crate) fn is_owed(&self) -> bool {
         self.owed_on.read_once() != Epoch::NONE.raw()
+    }
+
+    /// Returns whether the message of the last call was longer than the minimum inline threshold.
+    pub(super) fn was_large(&self) -> bool {
+        let state = self.state.lock();
+        state.large == Some(state.xid)
     }
 
     /// Returns how many regions of the connection `epoch` the slot keeps for its next call.

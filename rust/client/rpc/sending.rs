@@ -32,6 +32,7 @@ use xprtrdma_rdma::{
         SendBatch,
         SendError, //
     },
+    spin::SpinLockGuard, //
 };
 use xprtrdma_sunrpc::{
     call::Call,
@@ -172,12 +173,22 @@ impl<'a> Sending<'a> {
         posted.map_err(|_| Unsent::NotPosted)
     }
 
-    /// Tells the connection that a call was posted. The caller must not hold the lock of the call's
-    /// state.
+    /// Tells the connection that a call was posted. The caller has held the lock of the call's
+    /// state since before the post. Until this lock is released, no reply to the call is handled.
     #[inline(always)]
-    pub(super) fn was_posted(self, len: usize, expected: bool) {
+    pub(super) fn was_posted(
+        self,
+        mut state: SpinLockGuard<'_, State>,
+        len: usize,
+        expected: bool,
+    ) {
         if is_large(len) {
+            state.large = Some(state.xid);
+            self.conn().expect_large_send();
+            drop(state);
             self.conn().large_send();
+        } else {
+            drop(state);
         }
         if !expected {
             // No reply to this message is expected, so no grant shows when the server has processed
@@ -217,7 +228,7 @@ impl<'a> Sending<'a> {
 
 /// Returns whether a message of `len` bytes is longer than the minimum inline threshold.
 #[inline(always)]
-fn is_large(len: usize) -> bool {
+pub(super) fn is_large(len: usize) -> bool {
     len > MIN_THRESHOLD as usize
 }
 

@@ -62,16 +62,16 @@ pub(super) fn send_any(
         state = call.slot().driver_data().state.lock();
     }
     let expected = call.reply_expected();
-    let posted = post_call(sending, &planned, (crowded, expected), &mut state);
-    drop(state);
-    let len = match posted {
-        Ok(len) => len,
-        Err(unsent) => return not_sent(qp, call, unsent),
-    };
+    match post_call(sending, &planned, (crowded, expected), &mut state) {
+        Ok(len) => sending.was_posted(state, len, expected),
+        Err(unsent) => {
+            drop(state);
+            return not_sent(qp, call, unsent);
+        }
+    }
     if matches!(planned.call, CallPlan::Long { .. }) {
         sending.conn().counters().add(Ordinary::LongCalls);
     }
-    sending.was_posted(len, expected);
     Ok(())
 }
 

@@ -200,8 +200,9 @@ pub enum Event {
     /// posted. The driver must report this at least once for each connection.
     LargeSend(Epoch),
     /// The peer received a Send of more than
-    /// [`MIN_THRESHOLD`](crate::wire::threshold::MIN_THRESHOLD) bytes. The driver must report this
-    /// at least once for each connection.
+    /// [`MIN_THRESHOLD`](crate::wire::threshold::MIN_THRESHOLD) bytes: the reply to such a call
+    /// arrived. The reply to another call proves nothing, because that call may have been sent
+    /// earlier. The driver must report this at least once for each connection.
     LargeSendTaken(Epoch),
     /// The server's access to the memory of an unanswered call is being revoked.
     MemoryRevoked(Epoch),

@@ -29,7 +29,7 @@ pub struct InlineFallback {
     /// When the first large Send of this connection was posted; `None` after the peer has
     /// received the Send.
     pending: Option<Time>,
-    /// Whether this connection has posted its first large Send.
+    /// Whether this connection has posted its first large Send, or the peer has received one.
     seen: bool,
     losses: u8,
     until: Option<Time>,
@@ -60,8 +60,11 @@ impl InlineFallback {
         }
     }
 
-    /// Records that the peer received a large Send, so the announced size is right.
+    /// Records that the peer received a large Send, so the announced size is right. If this is
+    /// recorded before the first large Send, which may happen if both are reported at the same
+    /// time, no large Send of this connection is in doubt.
     pub fn taken(&mut self) {
+        self.seen = true;
         self.pending = None;
         self.losses = 0;
     }

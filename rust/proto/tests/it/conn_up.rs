@@ -342,6 +342,23 @@ fn two_losses_after_a_large_send_make_the_next_connection_small() {
     }
 }
 
+// The reply to a large call may be handled before the thread that posted the call reports the post.
+#[test]
+fn a_large_send_that_is_reported_after_its_reply_is_not_in_doubt() {
+    let mut rig = Rig::new(Config::default());
+    for taken in [true, false] {
+        assert_eq!(rig.connect(), None);
+        let epoch = rig.epoch();
+        if taken {
+            rig.event(Event::LargeSendTaken(epoch));
+        }
+        rig.event(Event::LargeSend(epoch));
+        rig.event(Event::Lost(epoch, Cause::PeerClosed));
+        rig.event(Event::TornDown(epoch));
+    }
+    assert_eq!(rig.connect(), None);
+}
+
 // covers: CM-24, MAL-149
 #[test]
 fn only_the_first_large_send_counts_and_the_verdict_expires() {
