@@ -155,9 +155,7 @@ pub(super) fn map_call(
     let mapped = match planned.call {
         CallPlan::Inline => Ok(()),
         CallPlan::ReadChunk { .. } => map((Message::Call, Part::Pages), Access::RemoteRead, reads),
-        CallPlan::Long { .. } | CallPlan::LongReadChunk { .. } => {
-            map((Message::Call, Part::Whole), Access::RemoteRead, reads)
-        }
+        CallPlan::Long { .. } => map((Message::Call, Part::Whole), Access::RemoteRead, reads),
     };
     let mapped = mapped.and_then(|()| match planned.reply {
         ReplyPlan::Inline => Ok(()),

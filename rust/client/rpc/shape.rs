@@ -85,12 +85,6 @@ impl Segmentation for Counted<'_> {
         segments_of_all(self.regions.pages, self.regions.gaps, self.message)
     }
 
-    fn reduced_call(&self) -> usize {
-        // The client does not use `CallPlan::LongReadChunk`, the plan with two Read chunks. The
-        // value zero excludes this plan.
-        0
-    }
-
     #[inline(always)]
     fn write(&self) -> usize {
         self.regions.segments_of_one(pages(&self.reply))

@@ -121,7 +121,7 @@ fn post_call(
                 (behind + pad, message.tail_len() - pad),
             ]
         }
-        CallPlan::Long { .. } | CallPlan::LongReadChunk { .. } => [(0, 0), (0, 0)],
+        CallPlan::Long { .. } => [(0, 0), (0, 0)],
     };
     let inline = pieces[0].1 + pieces[1].1;
     // This number of work requests is sufficient. If memory is contiguous, the call may need fewer

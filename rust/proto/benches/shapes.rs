@@ -92,7 +92,6 @@ const fn counts(read: usize, write: usize, reply: usize) -> SegmentCounts {
     SegmentCounts {
         read,
         call: 1,
-        reduced_call: 1,
         write,
         reply,
     }

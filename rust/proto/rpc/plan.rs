@@ -97,9 +97,6 @@ pub trait Segmentation {
     fn read(&self) -> usize;
     /// Returns the number of segments of a Position-Zero Read chunk for the whole call.
     fn call(&self) -> usize;
-    /// Returns the number of segments of a Position-Zero Read chunk for the call without its page
-    /// data and without the pad of the page data.
-    fn reduced_call(&self) -> usize;
     /// Returns the number of segments of a Write chunk for the reply's pages.
     fn write(&self) -> usize;
     /// Returns the number of segments of a Reply chunk for the whole reply.
@@ -113,9 +110,6 @@ pub struct SegmentCounts {
     pub read: usize,
     /// Number of segments of a Position-Zero Read chunk for the whole call.
     pub call: usize,
-    /// Number of segments of a Position-Zero Read chunk for the call without its page data and
-    /// without the pad of the page data.
-    pub reduced_call: usize,
     /// Number of segments of a Write chunk for the reply's pages.
     pub write: usize,
     /// Number of segments of a Reply chunk for the whole reply.
@@ -129,10 +123,6 @@ impl Segmentation for SegmentCounts {
 
     fn call(&self) -> usize {
         self.call
-    }
-
-    fn reduced_call(&self) -> usize {
-        self.reduced_call
     }
 
     fn write(&self) -> usize {
@@ -171,16 +161,6 @@ pub enum CallPlan {
     Long {
         /// Length of the message in bytes.
         length: u32,
-    },
-    /// The pages travel in a Read chunk; head and tail (without the pad) travel in a
-    /// Position-Zero Read chunk.
-    LongReadChunk {
-        /// XDR position of the pages: their byte offset in the unreduced message.
-        position: u32,
-        /// Length of the pages in bytes.
-        length: u32,
-        /// Length of head and tail together, without the pad, in bytes.
-        reduced: u32,
     },
 }
 
@@ -354,22 +334,6 @@ fn plan_call(
     let whole = counts.call();
     if limits.allow(whole) && fits(whole, 0) {
         return Ok((CallPlan::Long { length }, whole));
-    }
-    if !reducible {
-        return Err(Error::Unbuildable);
-    }
-    // A plan with two Read chunks is tried last, because a plan with one Read chunk is simpler. Two
-    // Read chunks can have twice as many segments as one Read chunk.
-    let rest = counts.reduced_call();
-    // NO-OVERFLOW: The sum is used only if both chunks have at most `MAX_SEGMENTS` segments.
-    let both = read.wrapping_add(rest);
-    if limits.allow(rest) && fits(both, 0) {
-        let plan = CallPlan::LongReadChunk {
-            position: call.head,
-            length: call.pages,
-            reduced: u32::try_from(reduced).map_err(|_| Error::Unbuildable)?,
-        };
-        return Ok((plan, both));
     }
     Err(Error::Unbuildable)
 }

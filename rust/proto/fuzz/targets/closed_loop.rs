@@ -5,7 +5,8 @@
 //!
 //! The target checks these requirements:
 //!
-//! * The responder serves every message that the requester plans.
+//! * The responder serves every message that the requester plans. It also serves long Calls with a
+//!   Read chunk, which other requesters may send.
 //! * All bytes arrive unchanged.
 //! * The responder accesses no memory outside the offered chunks.
 //! * Each Call gets one response.
@@ -398,10 +399,10 @@ impl Loop {
         let mut counts = SegmentCounts {
             read: count(),
             call: count(),
-            reduced_call: count(),
             write: count(),
             reply: count(),
         };
+        let mut rest = count();
         let whole: Vec<u8> = [&head[..], &pages, &tail].concat();
         let padded = call.pad() as usize;
         let reduced: Vec<u8> = [&head[..], &tail[padded..]].concat();
@@ -409,7 +410,7 @@ impl Loop {
         for (count, length) in [
             (&mut counts.read, pages.len()),
             (&mut counts.call, whole.len()),
-            (&mut counts.reduced_call, reduced.len()),
+            (&mut rest, reduced.len()),
             (&mut counts.write, shape.pages as usize),
             (&mut counts.reply, total as usize),
         ] {
@@ -423,11 +424,19 @@ impl Loop {
         let Ok(found) = plan(&call, &shape, &counts, !protected, &limits) else {
             return;
         };
+        // Another requester may offer the data of a long Call in a Read chunk of its own. This is
+        // the length of its header.
+        let read_segments = rest + counts.read;
+        let split_len = found.header_len + 24 * read_segments - 24 * found.read_segments;
+        let is_split = matches!(found.call, CallPlan::Long { .. })
+            && (eligible && !protected && !pages.is_empty())
+            && (rest <= 16 && counts.read <= 16 && split_len <= self.requester.call as usize)
+            && source.bool();
         self.seen.calls[match found.call {
             CallPlan::Inline => 0,
             CallPlan::ReadChunk { .. } => 1,
+            CallPlan::Long { .. } if is_split => 3,
             CallPlan::Long { .. } => 2,
-            CallPlan::LongReadChunk { .. } => 3,
         }] += 1;
         let mut memory = Memory::default();
         let (mut reads, mut inline) = (Vec::new(), whole.clone());
@@ -440,17 +449,16 @@ impl Loop {
                 ));
                 inline = reduced;
             }
-            CallPlan::Long { .. } => {
-                reads.push((0, memory.register(&whole, counts.call, Right::Read, 20)));
-                inline.clear();
-            }
-            CallPlan::LongReadChunk { position, .. } => {
-                let message = memory.register(&reduced, counts.reduced_call, Right::Read, 20);
-                reads.push((0, message));
+            CallPlan::Long { .. } if is_split => {
+                reads.push((0, memory.register(&reduced, rest, Right::Read, 20)));
                 reads.push((
-                    position,
+                    call.head,
                     memory.register(&pages, counts.read, Right::Read, 1),
                 ));
+                inline.clear();
+            }
+            CallPlan::Long { .. } => {
+                reads.push((0, memory.register(&whole, counts.call, Right::Read, 20)));
                 inline.clear();
             }
         }
@@ -484,8 +492,13 @@ impl Loop {
                 reply: reply.as_deref(),
             },
         };
-        let mut message = vec![0; found.header_len];
-        assert_eq!(header.encode(&mut message), Ok(found.header_len));
+        let header_len = if is_split {
+            split_len
+        } else {
+            found.header_len
+        };
+        let mut message = vec![0; header_len];
+        assert_eq!(header.encode(&mut message), Ok(header_len));
         message.extend(inline);
         assert!(message.len() <= self.requester.call as usize);
         self.waiting.push(Waiting {

@@ -69,7 +69,6 @@ pub fn run(data: &[u8]) {
     let counts = SegmentCounts {
         read: count(),
         call: count(),
-        reduced_call: count(),
         write: count(),
         reply: count(),
     };
@@ -125,16 +124,6 @@ fn check(
         CallPlan::Long { length } => {
             assert_eq!(u64::from(length), all);
             (0, vec![(0, segments(counts.call, length, 0x200))])
-        }
-        CallPlan::LongReadChunk {
-            position,
-            length,
-            reduced,
-        } => {
-            assert_eq!(u64::from(reduced), rest);
-            let message = segments(counts.reduced_call, reduced, 0x200);
-            let item = segments(counts.read, length, 0x100);
-            (0, vec![(0, message), (position, item)])
         }
     };
     for &(position, _) in reads.iter().filter(|(position, _)| *position != 0) {

@@ -52,7 +52,6 @@ const VERSIONS: [Version; 2] = [Version::V1, Version::V2];
 const ONE_EACH: SegmentCounts = SegmentCounts {
     read: 1,
     call: 1,
-    reduced_call: 1,
     write: 1,
     reply: 1,
 };
@@ -114,14 +113,11 @@ fn built(plan: &Plan, counts: &SegmentCounts, version: Version) -> Result<usize,
         position: 0,
         segments: match plan.call {
             CallPlan::Long { .. } => &segments[..counts.call],
-            CallPlan::LongReadChunk { .. } => &segments[..counts.reduced_call],
             CallPlan::Inline | CallPlan::ReadChunk { .. } => &[],
         },
     };
     let (position, data) = match plan.call {
-        CallPlan::ReadChunk { position, .. } | CallPlan::LongReadChunk { position, .. } => {
-            (position, &segments[..counts.read])
-        }
+        CallPlan::ReadChunk { position, .. } => (position, &segments[..counts.read]),
         CallPlan::Inline | CallPlan::Long { .. } => (4, &[][..]),
     };
     let data = ReadChunk {
@@ -266,24 +262,6 @@ fn the_pad_decides_at_the_border() {
     assert_eq!(call(100, 5000, 8).pad(), 0);
 }
 
-#[test]
-fn nothing_is_never_reduced() {
-    // Without page data there is no chunk for page data, however many segments the driver counts.
-    let limits = limits(Version::V1, 1024, 1024);
-    let counts = SegmentCounts {
-        call: MAX_SEGMENTS + 1,
-        ..ONE_EACH
-    };
-    let shape = call(2000, 0, 100);
-    assert_eq!(
-        plan(&shape, &SMALL_REPLY, &counts, true, &limits),
-        Err(Error::Unbuildable)
-    );
-    let shape = call(2000, 4, 100);
-    let plan = plan(&shape, &SMALL_REPLY, &counts, true, &limits).unwrap();
-    assert!(matches!(plan.call, CallPlan::LongReadChunk { .. }));
-}
-
 // covers: V1-028, V1-029, V1-041, V1-074, V1-121, V1-122, V1-127, ULB-41, ULB-42
 #[test]
 fn what_may_not_be_reduced_travels_whole() {
@@ -395,50 +373,39 @@ fn the_chunks_of_the_reply_count_in_the_header_of_the_call() {
 
 // covers: ULB-26
 #[test]
-fn two_read_chunks_only_where_one_cannot_hold_the_call() {
+fn one_read_chunk_holds_the_call_or_its_data() {
     let limits = limits(Version::V1, 1024, 1024);
-    let shape = call(2000, 65537, 19);
-    let split = CallPlan::LongReadChunk {
-        position: 2000,
-        length: 65537,
-        reduced: 2016,
-    };
     let long = CallPlan::Long {
         length: 2000 + 65537 + 19,
     };
-    for (call_segments, read, reduced_call, expected) in [
-        (16, 14, 2, Ok(long)),
-        (17, 16, 1, Ok(split)),
-        (17, 14, 2, Ok(split)),
-        (usize::MAX, 16, 16, Ok(split)),
-        (17, 17, 2, Err(Error::Unbuildable)),
-        (17, 16, 17, Err(Error::Unbuildable)),
-        (17, 0, 1, Err(Error::Unbuildable)),
+    let data = CallPlan::ReadChunk {
+        position: 200,
+        length: 65537,
+    };
+    let all = CallPlan::Long {
+        length: 200 + 65537 + 19,
+    };
+    for (head, call_segments, read, expected) in [
+        (2000, 16, 14, Ok(long)),
+        (2000, 16, 0, Ok(long)),
+        (2000, 17, 16, Err(Error::Unbuildable)),
+        (2000, usize::MAX, 1, Err(Error::Unbuildable)),
+        (200, 17, 16, Ok(data)),
+        (200, 16, 17, Ok(all)),
+        (200, 17, 17, Err(Error::Unbuildable)),
     ] {
         let counts = SegmentCounts {
             call: call_segments,
             read,
-            reduced_call,
             ..ONE_EACH
         };
+        let shape = call(head, 65537, 19);
         let plan = plan(&shape, &SMALL_REPLY, &counts, true, &limits);
         assert_eq!(plan.map(|plan| plan.call), expected);
         if let Ok(plan) = plan {
             assert_eq!(built(&plan, &counts, Version::V1), Ok(plan.header_len));
         }
     }
-    // If every chunk has its maximum number of segments, the header is longer than the default
-    // threshold.
-    let counts = SegmentCounts {
-        call: 17,
-        read: 16,
-        reduced_call: 16,
-        write: 16,
-        reply: 16,
-    };
-    let read = reply(100, 8192, 0);
-    let result = plan(&shape, &read, &counts, true, &limits);
-    assert_eq!(result, Err(Error::Unbuildable));
 }
 
 // covers: V1-097
@@ -448,7 +415,6 @@ fn what_cannot_be_built_is_refused() {
     let none = SegmentCounts {
         read: 17,
         call: 17,
-        reduced_call: 1,
         write: 17,
         reply: 17,
     };
@@ -559,14 +525,12 @@ fn every_plan_fits_both_ways() {
         SegmentCounts {
             read: 3,
             call: 5,
-            reduced_call: 2,
             write: 16,
             reply: 12,
         },
         SegmentCounts {
             read: 16,
             call: 18,
-            reduced_call: 2,
             write: 17,
             reply: 16,
         },
@@ -618,14 +582,6 @@ fn check_plan(
         }
         CallPlan::Long { length } => {
             assert_eq!(length, total);
-            0
-        }
-        CallPlan::LongReadChunk {
-            position,
-            length,
-            reduced: rest,
-        } => {
-            assert_eq!((position, length, rest), (call.head, call.pages, reduced));
             0
         }
     };
