@@ -386,6 +386,24 @@ void rdsrdma_wake_sender(struct rds_connection *conn)
 	rcu_read_unlock();
 }
 
+bool rdsrdma_is_idle(struct rds_connection *conn)
+{
+	struct rds_conn_path *cp = &conn->c_path[0];
+	unsigned long flags;
+	bool idle;
+
+	spin_lock_irqsave(&cp->cp_lock, flags);
+	/*
+	 * The lock does not protect cp_xmit_rm. But RDS moves a message from
+	 * cp_send_queue to cp_retrans before it sets cp_xmit_rm, so no message
+	 * is missed.
+	 */
+	idle = list_empty(&cp->cp_send_queue) && list_empty(&cp->cp_retrans) &&
+	       !READ_ONCE(cp->cp_xmit_rm);
+	spin_unlock_irqrestore(&cp->cp_lock, flags);
+	return idle;
+}
+
 u64 rdsrdma_set_map_word(struct rds_cong_map *map, unsigned int index, u64 word)
 {
 	unsigned int page = index / (PAGE_SIZE / sizeof(u64));

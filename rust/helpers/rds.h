@@ -116,6 +116,12 @@ bool rdsrdma_is_loopback(struct rds_connection *conn);
  */
 bool rdsrdma_begin_connecting(struct rds_connection *conn);
 void rdsrdma_wake_sender(struct rds_connection *conn);
+/*
+ * Returns true if RDS keeps no message of the connection: no message waits to
+ * be sent, is being sent, or was not acknowledged by the peer. Takes the lock of
+ * the message queues, and may be called with any lock of this module held.
+ */
+bool rdsrdma_is_idle(struct rds_connection *conn);
 /* Sets a word of the peer's congestion map and returns its old value. */
 u64 rdsrdma_set_map_word(struct rds_cong_map *map, unsigned int index, u64 word);
 

@@ -249,6 +249,15 @@ impl Entered<'_> {
         unsafe { bindings::rdsrdma_wake_sender(self.conn.as_ptr()) };
     }
 
+    /// Returns true if RDS keeps no message of this connection: no message waits to be sent, is
+    /// being sent, or waits for the peer's acknowledgement. Does not sleep.
+    #[cold]
+    pub fn is_idle(&self) -> bool {
+        // SAFETY: By the type invariant, the pointer is valid. The callee takes the lock that it
+        // needs.
+        unsafe { bindings::rdsrdma_is_idle(self.conn.as_ptr()) }
+    }
+
     /// Tells RDS that the peer has received all messages up to this sequence number. May sleep.
     #[inline]
     pub fn acknowledged(&self, sequence: u64) {

@@ -63,6 +63,7 @@ impl Owed {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acknowledged {
     heard: u64,
+    /// The sequence number that [`Self::advance`] has returned last.
     applied: u64,
 }
 
@@ -77,15 +78,9 @@ impl Acknowledged {
     }
 
     /// Returns the sequence number up to which all messages were acknowledged and all their
-    /// operations have completed.
-    #[must_use]
-    pub const fn applied(&self) -> u64 {
-        self.applied
-    }
-
-    /// Updates the sequence number that [`applied`](Self::applied) returns. Returns the new number
-    /// if it has increased, otherwise `None`. `under_way` is the lowest sequence number of a
-    /// message whose operation has not completed.
+    /// operations have completed. Returns `None` if the number has not increased since the last
+    /// call. `under_way` is the lowest sequence number of a message whose operation has not
+    /// completed.
     #[inline]
     pub fn advance(&mut self, under_way: Option<u64>) -> Option<u64> {
         let limit = under_way.map_or(u64::MAX, |first| first.saturating_sub(1));

@@ -36,16 +36,20 @@ pub fn is_answer(header: &Header) -> bool {
 }
 
 impl Pings {
-    /// Records that a ping arrived. Returns false if the ping must not be answered. `idle` says
-    /// that messages were sent on this connection, and that the peer has acknowledged all of them.
+    /// Records that a ping arrived. Returns false if the ping must not be answered.
+    ///
+    /// `idle` is called only if the limit is reached. It returns true if the socket layer keeps no
+    /// message of this connection: neither a message to be sent, nor a message that the peer has
+    /// not acknowledged. It is not enough that all sent messages were acknowledged: a peer that
+    /// acknowledges all messages and receives none makes answers wait in the socket layer.
     ///
     /// An answer that is dropped before it is sent is never acknowledged, so it stays in the count.
-    /// If `idle` is true and the limit is reached, all counted answers were dropped in this way. In
-    /// this case the count starts again from zero.
+    /// If `idle` returns true, all counted answers were dropped in this way. In this case the count
+    /// starts again from zero.
     #[must_use]
-    pub fn ping(&mut self, idle: bool) -> bool {
+    pub fn ping(&mut self, idle: impl FnOnce() -> bool) -> bool {
         if self.open >= MOST {
-            if !idle {
+            if !idle() {
                 return false;
             }
             *self = Self::default();

@@ -176,12 +176,6 @@ impl<H: QpHandler> Link<H> {
         self.owed.is_due() || self.credits.is_worth_a_frame()
     }
 
-    /// Records that a ping arrived. Returns whether the socket layer may answer the ping.
-    pub(crate) fn ping(&mut self) -> bool {
-        let idle = self.sent != 0 && self.acknowledged.applied() >= self.sent;
-        self.pings.ping(idle)
-    }
-
     /// Reports the status of all operations that have not completed. Must be called after the queue
     /// pair was shut down. May sleep.
     pub(crate) fn end(self) {

@@ -155,7 +155,8 @@ impl Handler {
         // RDS drops a repeated message. So a repeated ping gets no answer, and does not count
         // towards the limit on pings.
         let repeated = header.has(RETRANSMITTED) && header.sequence < entered.next_sequence();
-        let may_go = || self.with_link(Link::ping) != Some(false);
+        let is_idle = || entered.is_idle();
+        let may_go = || self.with_link(|link| link.pings.ping(is_idle)) != Some(false);
         if !is_ping(&header) || repeated || may_go() {
             entered.deliver(bytes, message);
         }

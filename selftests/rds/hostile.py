@@ -20,7 +20,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from lib.requester.row import NotAccepted
-from lib.requester.verbs import Device, PyverbsRDMAError, Requester
+from lib.requester.verbs import RECEIVES, Device, PyverbsRDMAError, Requester
 
 PORT, TRANS_IB = 18634, 0
 # The RDS type of service of the first connection. Each further connection uses the next number.
@@ -234,9 +234,9 @@ class Judge:
         self.port = t.b.open("victim", t.b_addr)[1]
         self.own = {qp for qp, owner in queue_pairs() if owner}
 
-    def peer(self, tos, hello):
+    def peer(self, tos, hello, **more):
         """Returns a connection, or None if the other end refuses it."""
-        peer = Peer(self.device, self.t.b_addr, PORT)
+        peer = Peer(self.device, self.t.b_addr, PORT, **more)
         try:
             peer.hello(self.t.a_addr, self.t.b_addr, tos, **(hello or {}))
         except NotAccepted:
@@ -316,6 +316,22 @@ def pings(judge, tos):
         return peer.answers(PINGS), peer.answers(1, 1)
 
 
+def unreceived(judge, tos):
+    """Posts no Receives, acknowledges all messages, and sends four times as many pings as may be
+    unanswered. Then posts Receives. Returns whether at least `PINGS` answers arrive, and whether at
+    most twice as many arrive. There may be more than `PINGS`, because answers that are already in
+    the other end's send queue count as sent and acknowledged."""
+    peer = judge.peer(tos, {}, receives=0)
+    with contextlib.closing(peer):
+        for number in range(1, 4 * PINGS + 1):
+            peer.send(frame(sequence=number, ack=MOST))
+            peer.drain()
+        for number in range(RECEIVES):
+            peer.post_receive(number)
+        answers = peer.answers(PINGS)
+        return answers == PINGS, peer.answers(PINGS + 1, 2) <= PINGS
+
+
 def repeated_pings(judge, tos):
     """Sends a ping, retransmits it more than `PINGS` times, and then sends a new ping. Returns two
     numbers, each 0 or 1: the number of answers to the first ping, and the number of answers that
@@ -354,8 +370,10 @@ def attack(t):
         t.want(row.name, found, [])
     tos = FIRST_TOS + len(ROWS)
     t.want("answers to pings, and one more", pings(judge, tos), (PINGS, 0))
-    t.want("answers before and after repeated pings", repeated_pings(judge, tos + 1), (1, 1))
-    t.want("a Send that invalidates another peer's region", invalidation(judge, tos + 2),
+    t.want("answers that are acknowledged and not received", unreceived(judge, tos + 1),
+           (True, True))
+    t.want("answers before and after repeated pings", repeated_pings(judge, tos + 2), (1, 1))
+    t.want("a Send that invalidates another peer's region", invalidation(judge, tos + 3),
            (True, []))
     t.want("the honest connection after all that", judge.honest(), [])
     gone = judge.own - {qp for qp, _ in queue_pairs()}

@@ -173,4 +173,4 @@ class Requester(Connection):
         self.cm.close()
 
 
-__all__ = ["Device", "PyverbsRDMAError", "Requester"]
+__all__ = ["RECEIVES", "Device", "PyverbsRDMAError", "Requester"]

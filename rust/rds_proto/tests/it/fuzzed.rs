@@ -14,6 +14,7 @@ use core::net::{
     IpAddr,
     Ipv4Addr, //
 };
+use std::collections::VecDeque;
 use xprtrdma_rds_proto::{
     acknowledge::{
         Acknowledged,
@@ -83,8 +84,16 @@ struct Connection {
     ended: bool,
     owed: Owed,
     acknowledged: Acknowledged,
+    /// The sequence number up to which the socket layer was told that messages were acknowledged.
+    told: u64,
     pings: Pings,
+    /// The sequence number of the last message that the socket layer has made.
+    made: u64,
+    /// The sequence number of the last message that was sent.
     sent: u64,
+    /// The sequence numbers of the answers to pings that the socket layer keeps. It keeps an answer
+    /// until the peer has acknowledged it.
+    answers: VecDeque<u64>,
     /// Whether both ends have offered credits, so that this end waits for credits.
     waits: bool,
 }
@@ -111,11 +120,12 @@ impl Connection {
                 }
             }
         }
-        let before = self.acknowledged.applied();
         self.acknowledged.heard(header.ack, self.sent);
         if let Some(now) = self.acknowledged.advance(None) {
-            assert!(before < now && now <= self.sent);
+            assert!(self.told < now && now <= self.sent);
+            self.told = now;
             self.pings.acknowledged(now);
+            self.answers.retain(|&answer| answer > now);
         }
         if credits.granted(header.credit).is_err() {
             assert!(self.waits);
@@ -131,15 +141,31 @@ impl Connection {
         };
         if is_ping(header) {
             assert!(!is_answer(header));
-            let idle = self.sent != 0 && self.acknowledged.applied() >= self.sent;
-            if self.pings.ping(idle) {
-                self.sent = self.sent.saturating_add(1);
-                self.pings.answered(self.sent);
-            }
+            self.pinged(true);
         }
         self.owed
             .received(header.sequence, header.has(ACK_REQUIRED));
         assert!(self.owed.piggyback() >= header.sequence);
+    }
+
+    /// Processes a ping. `kept` says whether the socket layer makes the answer.
+    fn pinged(&mut self, kept: bool) {
+        let idle = self.told == self.made;
+        if self.pings.ping(|| idle) && kept {
+            self.made += 1;
+            self.answers.push_back(self.made);
+        }
+        assert!(self.answers.len() <= MOST as usize);
+    }
+
+    /// Sends up to `count` messages of the socket layer.
+    fn send(&mut self, count: u64) {
+        let before = self.sent;
+        self.sent = self.made.min(before.saturating_add(count));
+        let now = before + 1..=self.sent;
+        for &answer in self.answers.iter().filter(|answer| now.contains(answer)) {
+            self.pings.answered(answer);
+        }
     }
 }
 
@@ -191,9 +217,8 @@ pub fn run(data: &[u8]) {
         ..Connection::default()
     };
     let mut last = Header::default();
-    let mut pinged = 0u32;
     while !source.0.is_empty() {
-        match source.u8() % 6 {
+        match source.u8() % 7 {
             0 => {
                 if let Some((header, payload)) = decode(source.bytes(64)) {
                     last = header;
@@ -219,16 +244,29 @@ pub fn run(data: &[u8]) {
                 let payload = source.number() as usize;
                 connection.fragment(&last, payload, &mut credits);
             }
-            3 => connection.sent = connection.sent.max(source.number() >> 1),
-            4 => credits.posted(source.u8().into()),
+            // Programs send messages.
+            3 => {
+                connection.made = connection.made.max(source.number() >> 1);
+                connection.send(source.number());
+            }
+            // The peer sends a frame that only acknowledges messages.
+            4 => {
+                let ack = source.number();
+                let header = Header {
+                    ack,
+                    ..Header::default()
+                };
+                connection.fragment(&header, 0, &mut credits);
+            }
+            5 => credits.posted(source.u8().into()),
             _ => {
                 if credits.spend().is_none() {
                     assert!(connection.waits);
                 }
-                if connection.pings.ping(false) {
-                    pinged += 1;
+                let kept = source.u8() & 1 != 0;
+                for _ in 0..8 * u32::from(source.u8()) {
+                    connection.pinged(kept);
                 }
-                assert!(pinged <= MOST || connection.acknowledged.applied() != 0);
             }
         }
     }
