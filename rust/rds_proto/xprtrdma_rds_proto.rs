@@ -15,6 +15,7 @@
 //! | [`credit`] | flow control |
 //! | [`ping`] | which pings are answered |
 //! | [`operation`] | how an RDMA operation ends, and which status a program is told |
+//! | [`turn`] | whether a message is sent, waits for its operation, or is replaced |
 //! | [`region`] | the memory that a handle covers, for how long, and the limit on regions |
 //! | [`header`], [`extension`] | the format of headers and extensions on the wire |
 
@@ -32,3 +33,4 @@ pub mod operation;
 pub mod outgoing;
 pub mod ping;
 pub mod region;
+pub mod turn;

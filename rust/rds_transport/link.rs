@@ -33,7 +33,8 @@ use xprtrdma_rds_proto::{
         Tell,
         Wishes, //
     },
-    ping::Pings, //
+    ping::Pings,
+    turn::Turn, //
 };
 
 /// An RDMA operation that is posted, or about to be posted. All its properties are read from its
@@ -91,15 +92,8 @@ pub(crate) struct Link<H: QpHandler> {
     pub(crate) pings: Pings,
     /// The highest sequence number of a sent message.
     pub(crate) sent: u64,
-    /// The sequence number of a message whose operation could not begin. The frame of
-    /// [`substitute`](xprtrdma_rds_proto::outgoing::substitute) replaces this message. There is at
-    /// most one such message, because RDS sends a message before it starts the operation of the
-    /// next message.
-    pub(crate) replaced: Option<u64>,
-    /// The sequence number of a message that must not be sent before its operation has completed.
-    /// The field is set only if the device cannot ensure this order. There is at most one such
-    /// message, because RDS starts no other operation before it has sent the message.
-    pub(crate) held: Option<u64>,
+    /// The messages that wait for their operation or are to be replaced.
+    pub(crate) turn: Turn,
     /// The posted operations, in the order in which they were posted. They complete in this order.
     /// All work requests of an operation have one completion.
     pub(crate) posted: KVec<Posted>,
@@ -125,8 +119,7 @@ impl<H: QpHandler> Link<H> {
             credits,
             pings,
             sent: 0,
-            replaced: None,
-            held: None,
+            turn: Turn::default(),
             posted: KVec::new(),
             is_full: false,
             spare: KVec::with_capacity(SPARES, GFP_KERNEL)?,
@@ -148,16 +141,6 @@ impl<H: QpHandler> Link<H> {
         *blank = blank
             .take()
             .and_then(|blank| list::push(&mut self.spare, blank).err());
-    }
-
-    /// Removes the oldest posted operation, which has completed. Also returns whether a message
-    /// has waited for this operation.
-    #[inline]
-    pub(crate) fn take_posted(&mut self) -> (Option<Posted>, bool) {
-        let posted = list::take_first(&mut self.posted);
-        let sequence = || posted.as_ref().map(Posted::sequence);
-        let held = self.held.take_if(|held| sequence() == Some(*held));
-        (posted, held.is_some())
     }
 
     /// Returns the highest sequence number with this property: all messages up to this number were

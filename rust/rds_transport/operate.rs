@@ -91,11 +91,7 @@ fn fail(connection: &Connection<Rds>, posted: Posted, error: Error) -> Result {
     let busy = |link: &mut Link<_>| {
         let busy = !link.posted.is_empty();
         if !busy {
-            let sequence = posted.sequence();
-            link.replaced = Some(sequence);
-            // An earlier attempt may have made the message wait for the completion of the
-            // operation. The operation will not complete now, so the message must not wait for it.
-            link.held.take_if(|held| *held == sequence);
+            link.turn.replace(posted.sequence());
         }
         busy
     };
@@ -256,12 +252,12 @@ fn copy(connection: &Connection<Rds>, most_sges: u32, held: &Held) -> Result<KBo
     let transfer = KBox::new(transfer, GFP_KERNEL)?;
     // The message must not be sent before the data of the RDMA Read are in the program's memory. If
     // the device writes the data there itself, a fence in the send queue ensures this order. But
-    // here the driver copies the data to that memory. So `held` delays the message until the driver
-    // has copied them. If the Read cannot be posted now, RDS tries the operation again before it
-    // sends the message.
+    // here the driver copies the data to that memory. So the message is held until the driver has
+    // copied them. If the Read cannot be posted now, RDS tries the operation again before it sends
+    // the message.
     if asked.fence && !asked.writes {
         let sequence = Header::of_own(&message.header()).sequence;
-        let hold = |link: &mut Link<_>| link.held = Some(sequence);
+        let hold = |link: &mut Link<_>| link.turn.hold(sequence);
         connection.data().with_link(hold);
     }
     Ok(transfer)

@@ -4,7 +4,10 @@
 
 use crate::{
     driver::Rds,
-    link::Link,
+    link::{
+        Link,
+        Posted, //
+    },
     send::acknowledge, //
 };
 use kernel::{
@@ -41,8 +44,8 @@ use xprtrdma_rds::{
     },
     events::Event,
     incoming::Incoming,
-    message::Held,
     util::{
+        list,
         may_log,
         no_buffers,
         not_connected,
@@ -171,36 +174,30 @@ impl Handler {
     /// Ends the oldest operation, which has completed. `completion` returns how the operation has
     /// ended. `spare` is the operation's transfer object, which is kept for a later operation.
     #[inline(always)]
-    fn ended(&self, mut spare: Option<Blank>, completion: impl FnOnce(&Held) -> Completion) {
+    fn ended(&self, mut spare: Option<Blank>, completion: impl FnOnce(&Posted) -> Completion) {
         // `news` is a sequence number. All messages up to this number were acknowledged, and their
         // operations have completed. Only this thread passes the number to RDS. So RDS gets the
         // status of the present operation first.
-        let (posted, was_held, news) = {
+        let (posted, news) = {
             let mut place = self.connection.data().link.lock();
             let link: &mut Option<Link<Self>> = &mut place;
             let Some(link) = link else {
                 return;
             };
             link.keep_spare(&mut spare);
-            let (posted, was_held) = link.take_posted();
-            (posted, was_held, link.advance())
+            let posted = list::take_first(&mut link.posted);
+            (posted, link.advance())
         };
         let Some(posted) = posted else {
             return;
         };
-        let completion = completion(&posted.0);
+        let completion = completion(&posted);
         posted.end(completion);
-        if news.is_none() && !was_held {
-            return;
-        }
-        let Some(entered) = self.connection.enter() else {
+        let Some(sequence) = news else {
             return;
         };
-        if let Some(sequence) = news {
+        if let Some(entered) = self.connection.enter() {
             entered.acknowledged(sequence);
-        }
-        if was_held {
-            entered.wake_sender();
         }
     }
 
@@ -209,7 +206,9 @@ impl Handler {
     fn copied(&self, transfer: KBox<Transfer>) {
         let kind = transfer.kind();
         let (mut pages, spare) = Transfer::end(transfer);
-        self.ended(spare, |held| {
+        let mut ended = None;
+        self.ended(spare, |posted| {
+            let held = &posted.0;
             let copied = match (&mut pages, held.message().operation()) {
                 (Some(pages), Some(asked)) if kind == Kind::Read => {
                     // CAST: `usize` has 64 bits.
@@ -218,11 +217,28 @@ impl Handler {
                 }
                 _ => Ok(()),
             };
-            match copied {
+            let completion = match copied {
                 Ok(()) => Completion::Done,
                 Err(_) => Completion::Failed,
-            }
+            };
+            ended = Some((posted.sequence(), completion));
+            completion
         });
+        let Some((sequence, completion)) = ended else {
+            return;
+        };
+        // A thread that sends messages may run at the same time. So a message that waits for the
+        // data is released only here, after they were copied.
+        let released = |link: &mut Link<_>| link.turn.completed(sequence, completion);
+        let was_held = self.with_link(released) == Some(true);
+        let Some(entered) = self.connection.enter() else {
+            return;
+        };
+        if completion != Completion::Done {
+            entered.drop_path();
+        } else if was_held {
+            entered.wake_sender();
+        }
     }
 
     /// Takes the incomplete message, whose earlier fragments have arrived. Returns `None` if there

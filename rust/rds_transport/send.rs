@@ -44,7 +44,8 @@ use xprtrdma_rds_proto::{
         Front, //
     },
     ping::is_answer,
-    region::Cookie, //
+    region::Cookie,
+    turn::Way, //
 };
 
 /// How a frame is posted.
@@ -211,13 +212,16 @@ pub(crate) fn transmit(
         return Sent::Some(rest);
     }
     let sent = connection.data().with_link(|link| -> Result<_> {
-        if link.held == Some(header.sequence) {
-            return Ok(None);
-        }
-        let is_replaced = !header.has(CONGESTION_MAP) && link.replaced == Some(header.sequence);
-        let (at, state) = match is_replaced {
-            true => (0, (false, false)),
-            false => (at, (begun, fenced)),
+        // A congestion map has no sequence number.
+        let way = match header.has(CONGESTION_MAP) {
+            true => Way::Message,
+            false => link.turn.way(header.sequence),
+        };
+        let is_replaced = way == Way::Substitute;
+        let (at, state) = match way {
+            Way::Later => return Ok(None),
+            Way::Substitute => (0, (false, false)),
+            Way::Message => (at, (begun, fenced)),
         };
         if is_replaced {
             // The substitute frame is sent in place of the message. RDS then continues with the

@@ -14,3 +14,4 @@ mod outgoing;
 mod ping;
 mod random;
 mod region;
+mod turn;
