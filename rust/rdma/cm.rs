@@ -63,6 +63,9 @@ pub enum CmEvent<'a> {
         /// peer's initiator depth. The CM reports it as the number of Reads that this host has to
         /// serve.
         peer_read_depth: u8,
+        /// Maximum number of RDMA Reads that this host may have in flight to the peer: the number
+        /// that the peer serves. Only valid if this host has sent the connect request.
+        own_read_depth: u8,
     },
     /// The exchange of CM messages failed. Contains the errno.
     ConnectError(i32),
@@ -436,15 +439,17 @@ unsafe fn decode<'a>(
             let private_data = unsafe { conn_private_data(conn) };
             // SAFETY: An established connection has a device, which exists as long as the id.
             let node = unsafe { (*(*id).device).node_type };
+            let depths = (conn.responder_resources, conn.initiator_depth);
+            // On iWARP the CM reports both depths from the view of this host, on other transports
+            // from the view of the peer.
+            let (peer_read_depth, own_read_depth) = match u32::from(node) {
+                bindings::RDMA_NODE_RNIC => (depths.1, depths.0),
+                _ => depths,
+            };
             CmEvent::Established {
                 private_data,
-                // On iWARP the CM reports both depths from the view of this host, on other
-                // transports from the view of the peer.
-                peer_read_depth: if u32::from(node) == bindings::RDMA_NODE_RNIC {
-                    conn.initiator_depth
-                } else {
-                    conn.responder_resources
-                },
+                peer_read_depth,
+                own_read_depth,
             }
         }
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_ERROR => CmEvent::ConnectError(status),

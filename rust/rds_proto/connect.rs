@@ -60,7 +60,7 @@ pub struct Hello {
     pub credit: u32,
 }
 
-/// Why a connection request is refused.
+/// Why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The private data is too short, or does not contain a version.
@@ -70,6 +70,8 @@ pub enum Refusal {
     /// The addresses in the private data differ from the addresses of the connection. Without this
     /// check a host could connect under the address of another host.
     Addresses,
+    /// The peer serves no RDMA Reads. A Read of this end would wait for ever.
+    Reads,
 }
 
 impl Hello {
@@ -229,16 +231,20 @@ impl Reads {
     }
 }
 
-/// Checks the private data in the peer's answer to a connection request of this host.
+/// Checks the peer's answer to a connection request of this host. `data` is the private data of the
+/// answer. `reads` is the maximum number of Reads of this end that are in flight on the connection.
 ///
 /// # Errors
 ///
 /// Returns a [`Refusal`] if the connection must not be used. The addresses in the data are not
 /// checked, because the connection manager has connected this end to the peer that this end has
 /// chosen.
-pub fn accepted(data: &[u8], v6: bool) -> Result<Hello, Refusal> {
+pub fn accepted(data: &[u8], v6: bool, reads: u8) -> Result<Hello, Refusal> {
     let hello = Hello::decode(data, v6).ok_or(Refusal::Nothing)?;
     match hello.version {
+        // The connection manager has already given the queue pair the limit of the answer, so the
+        // limit cannot be raised to one as in `Reads::answer`.
+        Version::V3_1 if reads == 0 => Err(Refusal::Reads),
         Version::V3_1 => Ok(hello),
         Version { major: 0, .. } => Err(Refusal::Nothing),
         _ => Err(Refusal::Version),

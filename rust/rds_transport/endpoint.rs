@@ -47,8 +47,10 @@ use xprtrdma_rds::{
     registration::flow_control,
     util::{
         init_net,
+        may_log,
         not_connected,
-        protocol_error, //
+        protocol_error,
+        Show, //
     }, //
 };
 use xprtrdma_rds_proto::{
@@ -56,6 +58,7 @@ use xprtrdma_rds_proto::{
         accepted,
         Hello,
         Reads,
+        Refusal,
         Version,
         PORT_V4,
         PORT_V6, //
@@ -90,6 +93,20 @@ fn credits(wanted: bool, granted: u32) -> Credits {
     // All Receives count as advertised, because the private data of the connection advertises them
     // to the peer.
     Credits::new(wanted, granted, RECEIVES, RECEIVES)
+}
+
+/// Logs why this end refuses the answer of the peer. Returns the error.
+#[cold]
+fn refused(peer: IpAddr, refusal: Refusal) -> Error {
+    if may_log() {
+        let why = match refusal {
+            Refusal::Reads => "it serves no RDMA Reads",
+            Refusal::Version => "it speaks another version of RDS",
+            Refusal::Nothing | Refusal::Addresses => "its answer is not that of RDS",
+        };
+        pr_info!("no connection to {}: {why}\n", Show(&peer));
+    }
+    protocol_error()
 }
 
 impl Endpoint {
@@ -156,8 +173,8 @@ impl Endpoint {
             retry_count: RETRIES,
         })?;
         events.wait(Step::Up)?;
-        let answer =
-            accepted(events.data().bytes(), peer.is_ipv6()).map_err(|_| protocol_error())?;
+        let answer = accepted(events.data().bytes(), peer.is_ipv6(), events.own_reads())
+            .map_err(|refusal| refused(peer, refusal))?;
         let agreed = |link: &mut Link<_>| link.credits.agreed(answer.credit);
         let are_due = connection
             .data()

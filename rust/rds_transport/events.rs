@@ -77,6 +77,8 @@ struct Seen {
     step: Step,
     failed: bool,
     data: Data,
+    /// If this end requested the connection: how many RDMA Reads of this end the peer serves.
+    own_reads: u8,
     /// The connection. RDS must shut the connection down when the connection manager reports a
     /// failure or the end of the connection.
     connection: Option<Arc<Connection<Rds>>>,
@@ -119,6 +121,7 @@ impl Events {
             step: Step::Begun,
             failed: false,
             data,
+            own_reads: 0,
             connection: None,
         };
         Arc::pin_init(
@@ -136,6 +139,12 @@ impl Events {
     /// Returns the private data of the peer.
     pub(crate) fn data(&self) -> Data {
         self.seen.lock().data
+    }
+
+    /// Returns the maximum number of RDMA Reads that this end may have in flight, as in the peer's
+    /// answer to a connection request of this end.
+    pub(crate) fn own_reads(&self) -> u8 {
+        self.seen.lock().own_reads
     }
 
     /// Waits until this step of connection setup has completed. May sleep.
@@ -181,9 +190,14 @@ impl CmHandler for Events {
         match event {
             CmEvent::AddrResolved => seen.step = Step::Address,
             CmEvent::RouteResolved => seen.step = Step::Route,
-            CmEvent::Established { private_data, .. } => {
+            CmEvent::Established {
+                private_data,
+                own_read_depth,
+                ..
+            } => {
                 if !self.is_passive {
                     seen.data = Data::new(private_data);
+                    seen.own_reads = own_read_depth;
                 }
                 seen.step = Step::Up;
             }

@@ -50,6 +50,7 @@ impl CmHandler for Listener {
             cm::CmEvent::Established {
                 private_data,
                 peer_read_depth,
+                ..
             } => {
                 *self.link.peer.lock() = PrivateData::find(private_data);
                 CmEvent::Established(Accepted {

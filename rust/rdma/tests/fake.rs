@@ -261,6 +261,7 @@ impl CmHandler for Log<Seen> {
             CmEvent::Established {
                 private_data,
                 peer_read_depth,
+                ..
             } => Seen::Established {
                 greeting: private_data.starts_with(b"hello"),
                 depth: peer_read_depth,

@@ -40,7 +40,7 @@ fn what_is_encoded_is_accepted() {
         let mut longer = data[..len].to_vec();
         longer.extend([0; 100]);
         assert_eq!(accept(&longer, to, from), Ok(hello));
-        assert_eq!(accepted(&longer, to.is_ipv6()), Ok(hello));
+        assert_eq!(accepted(&longer, to.is_ipv6(), 1), Ok(hello));
     }
 }
 
@@ -50,7 +50,7 @@ fn data_that_are_cut_off_are_refused() {
         let (data, _) = Hello::new(from, to, 0, 0).encode();
         for len in 0..least {
             assert_eq!(accept(&data[..len], to, from), Err(Refusal::Nothing));
-            assert!(accepted(&data[..len], to.is_ipv6()).is_err());
+            assert!(accepted(&data[..len], to.is_ipv6(), 1).is_err());
         }
         assert!(accept(&data[..least], to, from).is_ok());
     }
@@ -88,7 +88,7 @@ fn a_version_that_is_not_common_is_refused() {
         let mut hello = Hello::new(A, B, 0, 0);
         hello.version = Version { major, minor };
         let (data, len) = hello.encode();
-        assert!(accepted(&data[..len], false).is_err());
+        assert!(accepted(&data[..len], false, 1).is_err());
     }
     assert_eq!(Version::V3_1.raw(), 0x301);
 }
@@ -121,4 +121,17 @@ fn neither_end_may_have_more_reads_in_flight_than_the_other_serves() {
     assert_eq!(of(4, 2).answer(of(128, 16)), of(4, 2));
     // The peer neither sends nor serves Reads.
     assert_eq!(of(128, 128).answer(of(0, 0)), of(1, 0));
+}
+
+#[test]
+fn an_answer_that_leaves_this_end_no_read_is_refused() {
+    for (from, to) in [(A, B), (A6, B6)] {
+        let hello = Hello::new(from, to, 0, 0);
+        let (data, len) = hello.encode();
+        let answer = |reads| accepted(&data[..len], to.is_ipv6(), reads);
+        assert_eq!(answer(0), Err(Refusal::Reads));
+        assert_eq!((answer(1), answer(u8::MAX)), (Ok(hello), Ok(hello)));
+    }
+    // A peer that does not speak RDS is refused for that reason.
+    assert_eq!(accepted(&[0; LONGEST], false, 0), Err(Refusal::Nothing));
 }

@@ -23,7 +23,8 @@ use xprtrdma_rds_proto::{
     connect::{
         accept,
         accepted,
-        Hello, //
+        Hello,
+        Refusal, //
     },
     credit::Credits,
     extension::{
@@ -199,8 +200,9 @@ fn hello(bytes: &[u8]) {
         assert_eq!(Hello::decode(&data[..len], false), Some(hello));
     }
     for v6 in [false, true] {
-        if let Ok(hello) = accepted(bytes, v6) {
+        if let Ok(hello) = accepted(bytes, v6, 1) {
             assert_eq!(Hello::decode(bytes, v6), Some(hello));
+            assert_eq!(accepted(bytes, v6, 0), Err(Refusal::Reads));
         }
     }
 }
