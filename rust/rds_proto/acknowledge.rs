@@ -8,7 +8,6 @@
 pub struct Owed {
     received: u64,
     wanted: bool,
-    sending: bool,
 }
 
 impl Owed {
@@ -19,38 +18,20 @@ impl Owed {
         self.wanted |= ack_required;
     }
 
-    /// Returns the sequence number to acknowledge in a frame that is sent for another reason. After
-    /// this frame the peer needs no other acknowledgement.
+    /// Returns the sequence number to acknowledge in a frame. Must only be called if the frame is
+    /// sent: after this frame the peer needs no other acknowledgement.
     #[inline]
     pub fn piggyback(&mut self) -> u64 {
         self.wanted = false;
         self.received
     }
 
-    /// Returns true if a frame that contains only an acknowledgement should be sent now: the peer
-    /// needs an acknowledgement, and no such frame is being sent.
+    /// Returns true if the peer needs an acknowledgement. If no message is about to carry it, a
+    /// frame should be sent that contains nothing else.
     #[inline]
     #[must_use]
     pub const fn is_due(&self) -> bool {
-        self.wanted && !self.sending
-    }
-
-    /// Returns the sequence number for a frame that contains only an acknowledgement. Returns
-    /// `None` if the peer needs no acknowledgement, or if such a frame is already being sent.
-    pub fn frame(&mut self) -> Option<u64> {
-        if !self.is_due() {
-            return None;
-        }
-        self.sending = true;
-        Some(self.piggyback())
-    }
-
-    /// Records that a frame that contains only an acknowledgement was sent or has failed, so that
-    /// another such frame may follow. `again` says that the frame was not sent and that the peer
-    /// still needs the acknowledgement.
-    pub fn frame_over(&mut self, again: bool) {
-        self.sending = false;
-        self.wanted |= again;
+        self.wanted
     }
 }
 

@@ -265,7 +265,7 @@ pub(crate) fn acknowledge(connection: &Arc<Connection<Rds>>) {
         if !link.is_frame_due() {
             return true;
         }
-        let owed = link.owed.frame();
+        let owed = link.owed.is_due();
         let mut front = Front::new(&Header::default());
         let manner = Manner {
             last: true,
@@ -273,11 +273,8 @@ pub(crate) fn acknowledge(connection: &Arc<Connection<Rds>>) {
             fenced: false,
         };
         let posted = link.frame(&mut front, 0, manner, |_| Ok(()));
-        if owed.is_some() {
-            link.owed.frame_over(posted == Ok(false));
-            if posted == Ok(true) {
-                Event::AckSent.count();
-            }
+        if owed && posted == Ok(true) {
+            Event::AckSent.count();
         }
         posted.is_ok()
     });

@@ -23,40 +23,21 @@ use xprtrdma_rds_proto::{
 };
 
 #[test]
-fn one_frame_is_under_way() {
+fn an_acknowledgement_is_due_until_a_frame_carries_it() {
     let mut owed = Owed::default();
-    assert_eq!(owed.frame(), None);
-    owed.received(1, true);
-    assert_eq!(owed.frame(), Some(1));
-    owed.received(2, true);
-    assert_eq!(owed.frame(), None);
-    owed.frame_over(false);
-    assert_eq!(owed.frame(), Some(2));
-    owed.frame_over(false);
-    assert_eq!(owed.frame(), None);
-}
-
-#[test]
-fn a_frame_that_was_not_sent_is_made_again() {
-    let mut owed = Owed::default();
-    owed.received(4, true);
-    assert_eq!(owed.frame(), Some(4));
-    owed.frame_over(true);
-    assert_eq!(owed.frame(), Some(4));
-}
-
-#[test]
-fn a_message_carries_the_acknowledgement() {
-    let mut owed = Owed::default();
+    assert!(!owed.is_due());
     owed.received(1, false);
-    assert_eq!(owed.frame(), None);
+    assert!(!owed.is_due());
     owed.received(2, true);
-    assert_eq!(owed.piggyback(), 2);
-    assert_eq!(owed.frame(), None);
+    owed.received(3, false);
+    assert!(owed.is_due());
+    assert_eq!(owed.piggyback(), 3);
+    assert!(!owed.is_due());
     // A message that arrives twice requests the acknowledgement again. The acknowledged sequence
     // number does not change.
     owed.received(1, true);
-    assert_eq!(owed.frame(), Some(2));
+    assert!(owed.is_due());
+    assert_eq!(owed.piggyback(), 3);
 }
 
 #[test]
@@ -111,9 +92,10 @@ fn a_replaced_message_is_acknowledged_alone() {
     // frame that replaces message 7.
     let (mut owed, mut acknowledged) = (Owed::default(), Acknowledged::default());
     owed.received(6, false);
-    assert_eq!(owed.frame(), None);
+    assert!(!owed.is_due());
     owed.received(header.sequence, header.has(ACK_REQUIRED));
-    acknowledged.heard(owed.frame().unwrap(), 7);
+    assert!(owed.is_due());
+    acknowledged.heard(owed.piggyback(), 7);
     assert_eq!(acknowledged.advance(None), Some(7));
 }
 
