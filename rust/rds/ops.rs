@@ -298,7 +298,6 @@ impl<T: Transport> Ops<T> {
         // the transport stays registered.
         let driver = unsafe { driver::get::<T>() };
         let range = Range {
-            start,
             len,
             use_once: flags.use_once,
             invalidate: flags.invalidate,

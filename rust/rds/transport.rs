@@ -17,8 +17,6 @@ use kernel::{
 /// The memory that a program makes accessible to peers, and how the access ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Range {
-    /// The address of the first byte of the memory, in the program's address space.
-    pub start: u64,
     /// The length of the memory, in bytes.
     pub len: u64,
     /// Whether the region is released when the RDMA ACK for it arrives.

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The memory that a handle covers, the time during which the peer can access that memory, and the
-//! limit on the number of regions.
+//! Handles, the time during which a peer can access the memory of a region, and the limits on the
+//! length and the number of regions.
 
-/// Page size of the protocol, in bytes. The offset in a handle is less than the page size.
-pub const PAGE_BYTES: u64 = 4096;
 /// Maximum length of a region in bytes (RDS-55).
-pub const REGION_BYTES: u64 = 1 << 20;
+const REGION_BYTES: u64 = 1 << 20;
 
 /// A handle: the key of a region, and an offset (RDS-02, RDS-20). The socket layer makes handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,49 +31,22 @@ impl Cookie {
 pub enum Refusal {
     /// The limit on the number of regions is reached (RDS-49). The errno is `EAGAIN`.
     Limit,
-    /// The range is empty, too long, or not inside the pages (RDS-51). The errno is `EINVAL`.
+    /// The range is too long (RDS-51). The errno is `EINVAL`.
     Range,
 }
 
-/// The bytes that a region covers. These are exactly the bytes that the program has specified
-/// (RDS-01, RDS-20).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// Offset of the first byte in the first page. The peer addresses the first byte by this
-    /// offset.
-    pub offset: u32,
-    /// Number of bytes that the region covers.
-    pub len: u32,
-    /// Number of pages that contain the bytes.
-    pub pages: u32,
-}
-
-impl Extent {
-    /// Returns the extent of a range of the program's memory. The range lies in `pages` pages.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Refusal::Range`] if the range is empty, not inside the pages, or longer than
-    /// [`REGION_BYTES`]. A range of the maximum length may begin anywhere in a page. So it may
-    /// touch one page more than a range that begins at a page boundary.
-    #[inline]
-    pub fn new(start: u64, len: u64, pages: u64) -> Result<Self, Refusal> {
-        if len == 0 || len > REGION_BYTES {
-            return Err(Refusal::Range);
-        }
-        // NO-OVERFLOW: `offset` is less than `PAGE_BYTES`, and `len` is at most `REGION_BYTES`.
-        let offset = start % PAGE_BYTES;
-        let touched = offset.wrapping_add(len).div_ceil(PAGE_BYTES);
-        if touched != pages || start.checked_add(len).is_none() {
-            return Err(Refusal::Range);
-        }
-        // CAST: `offset`, `len` and `touched` are far below 2^32.
-        Ok(Self {
-            offset: offset as u32,
-            len: len as u32,
-            pages: touched as u32,
-        })
+/// Checks the length of a region, in bytes. A region of the maximum length may begin anywhere in a
+/// page. So it may touch one page more than a region that begins at a page boundary.
+///
+/// # Errors
+///
+/// Returns [`Refusal::Range`] if the region is longer than a mebibyte.
+#[inline]
+pub const fn check_length(len: u64) -> Result<(), Refusal> {
+    if len > REGION_BYTES {
+        return Err(Refusal::Range);
     }
+    Ok(())
 }
 
 /// How a program wants a region to end (RDS-24, RDS-27).

@@ -16,7 +16,7 @@
 //! | [`ping`] | which pings are answered |
 //! | [`operation`] | how an RDMA operation ends, and which status a program is told |
 //! | [`turn`] | whether a message is sent, waits for its operation, or is replaced |
-//! | [`region`] | the memory that a handle covers, for how long, and the limit on regions |
+//! | [`region`] | handles, how long memory is accessible, and the limits on regions |
 //! | [`header`], [`extension`] | the format of headers and extensions on the wire |
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]

@@ -47,7 +47,7 @@ use xprtrdma_rds::{
     util::init_net, //
 };
 use xprtrdma_rds_proto::region::{
-    Extent,
+    check_length,
     Life,
     Wanted, //
 };
@@ -263,7 +263,7 @@ impl Rds {
         range: Range,
         memory: Memory,
     ) -> Result<(KBox<Region>, u32)> {
-        let extent = Extent::new(range.start, range.len, memory.pages().into()).map_err(errno)?;
+        check_length(range.len).map_err(errno)?;
         let life = Life::new(Wanted {
             use_once: range.use_once,
             invalidate: range.invalidate,
@@ -278,7 +278,8 @@ impl Rds {
         // The lock of the table is not held while the device registers the memory, so that other
         // devices do not wait for this device.
         let taken = |key| !place.reserve(key);
-        let region = device.registrar.expose(memory, extent.pages, taken)?;
+        let pages = memory.pages();
+        let region = device.registrar.expose(memory, pages, taken)?;
         let slot = Slot::new(region, device.clone(), life)?;
         // The lock is released at the end of this statement, before an error drops the region.
         let added = self.table.lock().add_region(&device, &slot);
