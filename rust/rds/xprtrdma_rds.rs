@@ -36,7 +36,8 @@ pub mod util {
         compat::{
             no_buffers,
             not_connected,
-            protocol_error, //
+            protocol_error,
+            EAFNOSUPPORT, //
         },
         list,
         log::*,

@@ -50,7 +50,10 @@ use kernel::{
 use xprtrdma_rdma::stack;
 use xprtrdma_rds::{
     registration::Registration,
-    util::version, //
+    util::{
+        version,
+        EAFNOSUPPORT, //
+    }, //
 };
 use xprtrdma_rds_proto::connect::{
     PORT_V4,
@@ -101,9 +104,17 @@ impl kernel::Module for RdsRdma {
         let v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT_V4));
         let v6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT_V6));
         let v4 = Doorway::open(&v4, &registration, &driver)?;
-        // In a kernel without IPv6 the driver cannot listen at an IPv6 port. So an error is
-        // ignored, and the driver uses only IPv4.
-        let v6 = Doorway::open(&v6, &registration, &driver).ok();
+        let v6 = match Doorway::open(&v6, &registration, &driver) {
+            Ok(door) => Some(door),
+            Err(error) => {
+                // The connection manager accepts an IPv6 port in a kernel without IPv6, too. Only
+                // the driver of an iWARP device may refuse the port in such a kernel.
+                if error.to_errno() != EAFNOSUPPORT {
+                    pr_warn!("peers can connect only over IPv4: port {PORT_V6}: {error:?}\n");
+                }
+                None
+            }
+        };
         // The transport is opened in the last step of loading. From now on programs may hold
         // references to the module, so no step after this call may fail.
         registration.open();
