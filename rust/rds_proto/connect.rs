@@ -53,8 +53,9 @@ pub struct Hello {
     pub minors: u16,
     /// The type of service.
     pub tos: u8,
-    /// The highest sequence number that the sender has received. This end sends zero, because
-    /// sequence numbers start again on each connection.
+    /// The highest sequence number that the sender has received. This end always sends zero, and
+    /// ignores the number of the peer: after a reconnection each end sends again what was not
+    /// acknowledged, and the socket layer of the receiver drops what it has received before.
     pub ack: u64,
     /// Number of posted Receives; zero if the sender does not use credits.
     pub credit: u32,

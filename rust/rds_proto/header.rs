@@ -44,7 +44,7 @@ pub enum Fault {
     Interleaved,
     /// The length of a congestion map is not [`MAP_BYTES`].
     Map,
-    /// The peer acknowledges a message that was never sent, or grants more credits than the limit.
+    /// The peer grants more credits than the limit.
     Number,
     /// An earlier fragment on this connection was lost.
     Ended,
