@@ -107,12 +107,13 @@ class Unused(unittest.TestCase):
             stored, top = pathlib.Path(name) / "stored", pathlib.Path("/copy/driver.rs")
             stored.write_text(
                 "savedcmd_rust/server/xprtrdma_server.o := A=1 clippy-driver "
-                "-Zcrate-attr='f(a,b)' --extern xprtrdma_proto=rust/proto/libxprtrdma_proto.rmeta "
+                "-Zcrate-attr='f(a,b)' "
+                "--extern xprtrdma_proto=rust/proto/libxprtrdma_proto.rmeta "
                 "--extern kernel --emit=obj=rust/server/xprtrdma_server.o "
                 "/repo/rust/server/xprtrdma_server.rs \n\n")
             self.assertEqual(unused.command(stored, top, SERVER), [
-                "env", "RUSTC_BOOTSTRAP=1", "A=1", "rustc", "-Zcrate-attr=f(a,b)", "--extern", "kernel",
-                "--cfg", "xprtrdma_server", "--cap-lints=warn", "-Aunreachable_pub",
+                "env", "RUSTC_BOOTSTRAP=1", "A=1", "rustc", "-Zcrate-attr=f(a,b)", "--extern",
+                "kernel", "--cfg", "xprtrdma_server", "--cap-lints=warn", "-Aunreachable_pub",
                 "--emit=metadata=/copy/driver.rmeta", "/copy/driver.rs"])
 
 
