@@ -175,7 +175,7 @@ impl Seen {
         writeln!(f, "messages: {}", arrived.messages)?;
         // Number of messages that were neither a call nor a reply.
         writeln!(f, "messages dropped: {}", arrived.dropped)?;
-        // Number of calls that were processed although they deviate from the protocol: their length
+        // Number of calls that were admitted although they deviate from the protocol: their length
         // is not a multiple of four, or bytes follow the header of a call in a Position-Zero chunk.
         writeln!(f, "odd calls: {}", arrived.odd)?;
         // Number of calls for which this host read data from the client's memory.

@@ -101,7 +101,8 @@ static SILENT: Count = Count::new("ended_silent");
 ///   memory, and other calls waited for memory.
 static STALLED: Count = Count::new("ended_send_queue_stalled");
 /// Connections that ended because 16 of their messages were malformed, see `malformed_messages`.
-/// The count of such messages decreases by one each minute (`served::life`).
+/// The count of such messages decreases by one each minute (`served::life`). A message with
+/// immediate data ends its connection at once.
 static RUDE: Count = Count::new("ended_malformed");
 /// Connections that ended because more than 8 refusals of unknown options (RPC-over-RDMA version
 /// two) were in flight (`served::life`).

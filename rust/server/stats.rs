@@ -35,7 +35,7 @@ pub(crate) struct Arrivals {
     pub(crate) messages: Count,
     /// Messages that were dropped without a reply.
     pub(crate) dropped: Count,
-    /// Calls that were processed although they deviate from the protocol.
+    /// Calls that were admitted although they deviate from the protocol.
     pub(crate) odd: Count,
     /// Calls that needed RDMA Reads.
     pub(crate) reads: Count,

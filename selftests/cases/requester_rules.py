@@ -60,8 +60,8 @@ def odd_position(client):
     return tables.with_reads(6)(client).octets() + b"\0"
 
 
-# covers: RSP-023, RSP-047: Odd calls are served and counted. An odd call that is refused is not
-# counted.
+# covers: RSP-023, RSP-047: Odd calls are served and counted. An odd call that is not admitted is
+# not counted.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def odd_calls_are_served_and_counted(t):
     stage = Stage(t)

@@ -4,9 +4,9 @@
 //! back them.
 //!
 //! A client may have as many Calls in flight as the last response (a Reply or an error) granted.
-//! Each of these Calls is either in process here or needs a posted Receive. So no response grants
-//! more than the number of posted Receives plus the number of Calls in process, minus the Receives
-//! that Replies to the server's own (backchannel) Calls need.
+//! Each of these Calls is either in process here or needs a posted Receive. So no Reply grants more
+//! than the number of posted Receives plus the number of Calls in process, minus the Receives that
+//! Replies to the server's own (backchannel) Calls need. An error repeats the last grant.
 
 use crate::wire::header::Credits;
 
@@ -67,9 +67,8 @@ pub enum Overdrawn {
     Overrun,
     /// Too few Receives are posted: a Reply would have to grant zero credits.
     Starved,
-    /// The RPC layer dropped Calls, and the dropped Calls hold at least half of the granted
-    /// credits. This can happen when a Call is dropped, and when a Reply grants fewer credits than
-    /// the last response.
+    /// The RPC layer dropped Calls. The dropped Calls hold at least half of the granted credits, or
+    /// all credits of a smaller grant.
     Lost,
 }
 
@@ -102,9 +101,9 @@ pub struct Grant {
     unsent: u32,
     /// Sequence number of the response that may be posted next, modulo 2^32.
     next: u32,
-    /// Twice the number of Calls that the RPC layer dropped: they never get a response. A grant of
-    /// this number of credits or fewer ends the connection.
-    twice_lost: u32,
+    /// Number of Calls that the RPC layer dropped: they never get a response, so the client does
+    /// not get their credits back.
+    lost: u32,
 }
 
 impl Grant {
@@ -130,7 +129,7 @@ impl Grant {
             in_process: 0,
             unsent: 0,
             next: 0,
-            twice_lost: 0,
+            lost: 0,
         }
     }
 
@@ -203,7 +202,8 @@ impl Grant {
     /// makes few Calls would become large.
     ///
     /// If the client is idle, also halves the grant that the policy aims for, but not below
-    /// [`GrantBounds::least`]. The Receives that the smaller grant does not need stay posted. A
+    /// [`GrantBounds::least`], and not so far that half of the grant would be lost. The Receives
+    /// that the smaller grant does not need stay posted. A
     /// client with Calls in process or unsent responses is not idle: perhaps it sends no Call
     /// because it has used all its credits.
     pub fn pause(&mut self) {
@@ -213,7 +213,9 @@ impl Grant {
         };
         self.recent = 0;
         if self.quiet >= QUIET {
-            self.target = (self.target / 2).max(self.bounds.least);
+            let least = self.lost.saturating_mul(2).saturating_add(1);
+            let least = least.max(self.bounds.least).min(self.target);
+            self.target = (self.target / 2).max(least);
         }
     }
 
@@ -224,14 +226,14 @@ impl Grant {
     /// # Errors
     ///
     /// Returns [`Overdrawn::Starved`] if the grant would be zero, which is forbidden. Returns
-    /// [`Overdrawn::Lost`] if half of the grant or more is lost. The caller must then close the
-    /// connection.
+    /// [`Overdrawn::Lost`] if the dropped Calls hold all credits of the grant. The caller must then
+    /// close the connection.
     #[inline]
     pub fn answer(&mut self, ticket: Ticket) -> Result<Granted, Overdrawn> {
         self.end(ticket);
         let backed = self.backed().saturating_sub(self.bounds.reserved);
         let grant = self.goal().min(backed);
-        if grant <= self.twice_lost {
+        if grant <= self.lost {
             return Err(Self::useless(grant));
         }
         if grant < self.granted {
@@ -251,7 +253,8 @@ impl Grant {
 
     /// Exchanges the ticket of a Call for the credits in its error message. An error grants the
     /// same credits as the last response, because the client may ignore the credits in an error. So
-    /// an error promises the client nothing new, and can be sent even if few Receives are posted.
+    /// an error can be sent even if few Receives are posted: the client learns no larger number,
+    /// and the Receives of answered Calls are posted again soon.
     pub fn refuse(&mut self, ticket: Ticket) -> Granted {
         self.end(ticket);
         Granted(Credits(self.granted))
@@ -300,8 +303,8 @@ impl Grant {
     /// the connection, so that the client sends its Calls again.
     pub fn drop_unanswered(&mut self, ticket: Ticket) -> Result<(), Overdrawn> {
         self.end(ticket);
-        self.twice_lost = self.twice_lost.saturating_add(2);
-        if self.granted <= self.twice_lost {
+        self.lost = self.lost.saturating_add(1);
+        if self.lost.saturating_mul(2) >= self.granted {
             return Err(Overdrawn::Lost);
         }
         Ok(())

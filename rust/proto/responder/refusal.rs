@@ -78,6 +78,8 @@ pub enum Fault {
     ReplyRoom,
     /// A result does not fit into its Write chunk.
     WriteRoom,
+    /// The RDMA operations of this Call do not fit into the send queue of this host's device.
+    SendQueue,
     /// RDMA operations of this Call failed on several connections, and each of these connections
     /// ended.
     Breaks,
@@ -109,6 +111,8 @@ impl Fault {
             // The length of a reply depends on the contents of the server. Perhaps the server
             // itself has no memory for a reply of this length.
             Self::ReplyRoom | Self::WriteRoom => Blame::Nothing,
+            // The client does not know the length of this host's send queue.
+            Self::SendQueue => Blame::Nothing,
             // A client that tries another version learns from the first refusal which versions
             // this server accepts.
             Self::Version(_)
@@ -158,6 +162,7 @@ impl Fault {
             Self::ReplyHeader => "returned lists too long",
             Self::ReplyRoom => "no room for the reply",
             Self::WriteRoom => "no room for a result",
+            Self::SendQueue => "too many operations for the send queue",
             Self::Breaks => "broke connections before",
             Self::Direction => "neither direction",
             Self::Option => "unknown option",

@@ -108,7 +108,7 @@ impl From<WcStatus> for Cause {
     /// Returns the cause for which the first failed work request ends a connection.
     fn from(status: WcStatus) -> Self {
         match status {
-            // A work request is flushed if the connection has already ended.
+            // A flushed work request does not tell the reason. Usually the client has disconnected.
             WcStatus::Flushed => Self::Left,
             _ => Self::Transfer,
         }

@@ -89,7 +89,7 @@ impl Queues {
     #[inline]
     pub fn check<S>(&self, call: &Call<'_, S>, wrs: u32) -> Result<(), Refusal> {
         if wrs > self.longest_transfer() {
-            return Err(call.refuse(Fault::TooComplex));
+            return Err(call.refuse(Fault::SendQueue));
         }
         Ok(())
     }

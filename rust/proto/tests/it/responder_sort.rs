@@ -389,8 +389,8 @@ fn a_fault_counts_in_one_way_wherever_it_is_found() {
         assert_eq!(fault.blame(), Blame::Malformed, "{fault:?}");
     }
     assert_eq!(Fault::Option.blame(), Blame::Option);
-    // The client does not know how long the reply will be.
-    for fault in [Fault::ReplyRoom, Fault::WriteRoom] {
+    // The client knows neither how long the reply will be, nor how long the send queue is.
+    for fault in [Fault::ReplyRoom, Fault::WriteRoom, Fault::SendQueue] {
         assert_eq!(fault.blame(), Blame::Nothing, "{fault:?}");
     }
 }

@@ -680,7 +680,7 @@ fn a_call_that_needs_more_than_the_send_queue_is_refused() {
         for wrs in [most + 1, sends, u32::MAX] {
             let refusal = queues.check(&call, wrs).expect_err("refused");
             assert_eq!(refusal.xid, call.xid());
-            assert_eq!(refusal.fault, Fault::TooComplex);
+            assert_eq!(refusal.fault, Fault::SendQueue);
         }
     }
 }
