@@ -135,9 +135,11 @@ pub(crate) struct Link {
     /// Number of [`Place`] objects that this link has made. The link numbers the objects with this
     /// counter.
     places: Atomic<u32>,
-    /// Whether the last attempt or connection ended because its rail died. The thread that ends the
-    /// attempt or connection writes this flag. The next attempt waits for that thread before it
-    /// reads the flag, so the accesses to the flag need no memory ordering.
+    /// Whether the last attempt or connection ended because its rail died. Two threads write this
+    /// flag: the thread that ends the attempt or connection, for which the next attempt waits, and
+    /// the thread that handles an event of a port. The latter holds the lock of `place` when it
+    /// writes, and the next attempt takes that lock before it reads the flag. So the accesses to
+    /// the flag need no memory ordering.
     rail_died: Atomic<bool>,
     /// Maximum length in bytes of an inline message that this host sends, and of an inline message
     /// that it receives. These lengths never shrink.

@@ -187,9 +187,13 @@ impl Link {
     /// (V2-12). All transports of the server share this knowledge.
     fn learn_version(&self, xprt: &Xprt<Rdma>) {
         if self.version_policy() != VersionPolicy::V1Only {
+            let last = self.server.lock().clone();
             // If there is no memory for the shared state, this transport finds out by itself
             // whether the server supports version 2.
             let server = self.server(xprt);
+            if last.is_some_and(|last| xprt.peer() != Some(last.peer())) {
+                self.machine().forget_version();
+            }
             if let Some(shared) = server.as_deref().and_then(Server::shared) {
                 self.machine().learn_version(shared.version());
             }

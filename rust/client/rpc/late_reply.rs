@@ -97,18 +97,14 @@ impl Connection {
         None
     }
 
-    /// Returns whether the call with this xid was sent on this connection and is still in its slot,
-    /// although it cannot be looked up. Its reply has arrived and waits for the invalidation of the
-    /// call's regions, or the call has left the RPC client's queue.
+    /// Returns whether the last call of a slot has this xid and was sent on this connection. Such a
+    /// call need not wait for a reply any more: perhaps its reply has arrived and waits for the
+    /// invalidation of the call's regions, or the call has ended.
     #[cold]
     pub(super) fn remembers(&self, xid: Xid) -> bool {
         self.xprt().slots().any(|slot| {
-            let request = slot.driver_data();
-            let state = request.state.lock();
-            let owed = request.owed_on.read_once() == self.epoch().raw();
-            state.xid == xid.0
-                && state.epoch == self.epoch()
-                && (owed || state.phase != Phase::Idle)
+            let state = slot.driver_data().state.lock();
+            state.xid == xid.0 && state.epoch == self.epoch()
         })
     }
 

@@ -106,8 +106,9 @@ pub(super) struct State {
     /// Number of bad replies to the RPC with the xid in `xid`, on all connections together.
     pub(super) strikes: Strikes,
     pub(super) xid: u32,
-    /// The xid of the last call whose message was longer than the minimum inline threshold.
-    pub(super) large: Option<u32>,
+    /// The xid and the connection of the last call whose message was longer than the minimum inline
+    /// threshold.
+    pub(super) large: Option<(u32, Epoch)>,
     /// Time (in nanoseconds) just before the call was posted. While latency is not measured, the
     /// value is old or zero.
     pub(super) posted: u64,
@@ -302,7 +303,7 @@ impl Request {
     /// Returns whether the message of the last call was longer than the minimum inline threshold.
     pub(super) fn was_large(&self) -> bool {
         let state = self.state.lock();
-        state.large == Some(state.xid)
+        state.large == Some((state.xid, state.epoch))
     }
 
     /// Returns how many regions of the connection `epoch` the slot keeps for its next call.

@@ -183,7 +183,7 @@ impl<'a> Sending<'a> {
         expected: bool,
     ) {
         if is_large(len) {
-            state.large = Some(state.xid);
+            state.large = Some((state.xid, state.epoch));
             self.conn().expect_large_send();
             drop(state);
             self.conn().large_send();

@@ -160,6 +160,12 @@ impl Conn {
         self.machine.learn_version(known);
     }
 
+    /// Forgets what is known about the server's support for version 2. Must be called when the
+    /// transport gets the address of another server, before an attempt.
+    pub fn forget_version(&mut self) {
+        self.machine.forget_version();
+    }
+
     /// Returns the state of the transport, for logs and debugfs.
     pub const fn phase(&self) -> Phase {
         self.machine.state().phase()

@@ -166,8 +166,8 @@ impl Attempt {
     /// Returns how long the attempt may continue with version 1, or `None` if it must not continue.
     /// It may continue if three conditions are met:
     ///
-    /// - During the version negotiation the peer closed the connection or did not respond, as is
-    ///   typical of a peer without version 2.
+    /// - During the version negotiation the peer closed the connection, or its adapter acknowledged
+    ///   the probe but no answer came, as is typical of a peer without version 2.
     /// - Version 2 is preferred, but not required.
     /// - At least `MIN_CONNECT_TIMEOUT` is left.
     pub(super) fn left_for_version_1(

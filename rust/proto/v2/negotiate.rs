@@ -20,8 +20,9 @@
 //! is gone (V2-12). A peer that was silent, closed the connection, or sent another error gets
 //! version 1 on the next connection, and is probed again after [`DOUBT`] (V2-08, V2-09). A
 //! connection that is lost for a local reason, such as a removed device, says nothing about the
-//! peer (V2-31). An agreement on version 2 ends with the connection. The probe is not an RPC of the
-//! upper layer, so the negotiation fails no RPC (V2-35).
+//! peer, and neither does a probe that the peer's adapter does not acknowledge (V2-31). An
+//! agreement on version 2 ends with the connection. The probe is not an RPC of the upper layer, so
+//! the negotiation fails no RPC (V2-35).
 
 use crate::{
     time::{
@@ -137,6 +138,11 @@ impl Negotiator {
     /// found out at the loss of its last connection is not shared yet, so it must remain.
     pub fn learn(&mut self, known: Known) {
         self.known = self.known.together(known);
+    }
+
+    /// Forgets what is known about the peer, because the next connection is made to another peer.
+    pub fn forget(&mut self) {
+        self.known = Known::Nothing;
     }
 
     /// Records a new connection. Returns [`Outcome::Probe`] or [`Outcome::Use`].

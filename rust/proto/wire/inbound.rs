@@ -132,11 +132,11 @@ impl RemoteErrorKind {
     }
 }
 
-/// A message that is a Reply if a call with the same xid waits for its reply, and a Call if no such
-/// call waits (X-21, MAL-118).
+/// A message that is a Reply if a call with the same xid was sent on this connection, and otherwise
+/// a Call (X-21, MAL-118).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ambiguous {
-    /// The xid to look up among the calls that wait on this connection.
+    /// The xid to look up among the calls of this connection.
     pub xid: Xid,
     version: Version,
     backchannel: bool,

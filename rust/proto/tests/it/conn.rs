@@ -788,6 +788,19 @@ fn a_peer_that_refuses_what_it_agreed_to_is_asked_again_or_gets_version_1() {
     }
 }
 
+// An administrator may change the address of the server. What the old server said does not count
+// then.
+#[test]
+fn another_server_is_asked_for_its_version() {
+    for known in [Known::Lacking, Known::Doubtful(Rig::v2().now)] {
+        let mut rig = Rig::v2();
+        rig.conn.learn_version(known);
+        rig.conn.forget_version();
+        assert_eq!(rig.conn.version_known(), Known::Nothing);
+        rig.reach(Phase::Negotiating);
+    }
+}
+
 // covers: V2-35
 #[test]
 fn no_common_version_ends_a_first_mount_and_no_later_io() {
