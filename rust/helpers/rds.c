@@ -395,8 +395,9 @@ bool rdsrdma_is_idle(struct rds_connection *conn)
 	spin_lock_irqsave(&cp->cp_lock, flags);
 	/*
 	 * The lock does not protect cp_xmit_rm. But RDS moves a message from
-	 * cp_send_queue to cp_retrans before it sets cp_xmit_rm, so no message
-	 * is missed.
+	 * cp_send_queue to cp_retrans before it sets cp_xmit_rm, so no answer to
+	 * a ping is missed: only a message of a socket can be cancelled in
+	 * between.
 	 */
 	idle = list_empty(&cp->cp_send_queue) && list_empty(&cp->cp_retrans) &&
 	       !READ_ONCE(cp->cp_xmit_rm);

@@ -64,7 +64,8 @@ pub enum CmEvent<'a> {
         /// serve.
         peer_read_depth: u8,
         /// Maximum number of RDMA Reads that this host may have in flight to the peer: the number
-        /// that the peer serves. Only valid if this host has sent the connect request.
+        /// that the peer serves. Only valid if this host has sent the connect request, and not on
+        /// iWARP, where the drivers differ.
         own_read_depth: u8,
     },
     /// The exchange of CM messages failed. Contains the errno.
@@ -440,8 +441,8 @@ unsafe fn decode<'a>(
             // SAFETY: An established connection has a device, which exists as long as the id.
             let node = unsafe { (*(*id).device).node_type };
             let depths = (conn.responder_resources, conn.initiator_depth);
-            // On iWARP the CM reports both depths from the view of this host, on other transports
-            // from the view of the peer.
+            // The drivers for iWARP report the number of Reads that this host serves in the other
+            // field.
             let (peer_read_depth, own_read_depth) = match u32::from(node) {
                 bindings::RDMA_NODE_RNIC => (depths.1, depths.0),
                 _ => depths,

@@ -55,7 +55,8 @@ pub struct Hello {
     pub tos: u8,
     /// The highest sequence number that the sender has received. This end always sends zero, and
     /// ignores the number of the peer: after a reconnection each end sends again what was not
-    /// acknowledged, and the socket layer of the receiver drops what it has received before.
+    /// acknowledged, and the socket layer of the receiver drops what it has received before. A
+    /// message with an operation is not sent again (RDS-43).
     pub ack: u64,
     /// Number of posted Receives; zero if the sender does not use credits.
     pub credit: u32,

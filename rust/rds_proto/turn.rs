@@ -4,7 +4,8 @@
 //!
 //! The socket layer starts the operation of a message, then sends the message, and only then starts
 //! the operation of the next message. So at most one message waits for its operation, and at most
-//! one message is to be replaced.
+//! one message is to be replaced. A silent message is never sent, so the next message that waits
+//! may take its place.
 
 use crate::operation::Completion;
 

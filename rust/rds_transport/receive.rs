@@ -193,7 +193,9 @@ impl Handler {
         };
         let completion = completion(&posted);
         posted.end(completion);
-        let Some(sequence) = news else {
+        // After a failure the connection ends. RDS must not take the message for acknowledged:
+        // otherwise it would not report the failure.
+        let Some(sequence) = news.filter(|_| completion == Completion::Done) else {
             return;
         };
         if let Some(entered) = self.connection.enter() {

@@ -34,6 +34,8 @@ MOST = (1 << 64) - 1
 SECONDS = 20
 # Maximum number of answers to pings that a peer may leave unacknowledged.
 PINGS = 1024
+# At least the number of answers in a send queue whose peer posts no Receives.
+QUEUED = 512
 OWN_PORT = 7
 
 
@@ -319,17 +321,19 @@ def pings(judge, tos):
 def unreceived(judge, tos):
     """Posts no Receives, acknowledges all messages, and sends four times as many pings as may be
     unanswered. Then posts Receives. Returns whether at least `PINGS` answers arrive, and whether at
-    most twice as many arrive. There may be more than `PINGS`, because answers that are already in
-    the other end's send queue count as sent and acknowledged."""
+    most `QUEUED` more arrive and the connection stays up. There may be more than `PINGS`, because
+    answers that are already in the other end's send queue count as sent and acknowledged."""
     peer = judge.peer(tos, {}, receives=0)
     with contextlib.closing(peer):
         for number in range(1, 4 * PINGS + 1):
-            peer.send(frame(sequence=number, ack=MOST))
-            peer.drain()
+            sent = peer.send(frame(sequence=number, ack=MOST))
+            if number % 128 == 0:
+                peer.wait(sent)
         for number in range(RECEIVES):
             peer.post_receive(number)
         answers = peer.answers(PINGS)
-        return answers == PINGS, peer.answers(PINGS + 1, 2) <= PINGS
+        more = peer.answers(QUEUED + 1, 2)
+        return answers == PINGS, more <= QUEUED and not peer.ended()
 
 
 def repeated_pings(judge, tos):
