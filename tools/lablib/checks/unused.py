@@ -61,7 +61,7 @@ DRIVERS = (Driver("client", "proto", "client", (), re.compile(rf"(?!{OF_SERVER})
 CANARY = "planted_by_the_lab_and_used_by_nobody"
 NOT_SOURCE = shutil.ignore_patterns("target", "tests", "fuzz", "benches", "examples")
 NEVER = re.compile(r"^(?:warning|error): (.* never (?:used|constructed))$")
-PLACE = re.compile(r"^ *--> .*?/rust/(?:[a-z_]+/\.\./)?([a-z_]+)/(\S+?)(:\d+:\d+)$")
+PLACE = re.compile(r"^ *--> .*/rust/(?:[a-z_]+/\.\./)?([a-z_]+)/(\S+?)(:\d+:\d+)$")
 EXCUSE = re.compile(r"\bdead_code\b")
 LABEL = re.compile(r"^ *(\d+)? *\| +(?:pub(?:\([a-z ]+\))? )?(?:const )?"
                    r"(?:fn |const |struct |enum )?(\w+)")
@@ -118,10 +118,10 @@ def found(log, driver):
         place = PLACE.match("".join(lines[number + 1:number + 2]))
         if not never or not place:
             continue
-        if CANARY in line:
-            canary = True
-            continue
         crate, path, at = place.groups()
+        if CANARY in line:
+            canary |= crate == driver.core
+            continue
         if crate == driver.name or (crate == driver.core and driver.files.match(path)):
             items = names(lines[number + 2:], never[1])
             complaints.append(f"rust/{crate}/{path}{at}: {never[1]}{items}")
@@ -185,6 +185,9 @@ def check(root, kernel):
         top = fold(REPO, REPO / "build/unused" / driver.variant, driver)
         objects = module.directory(kernel, clippy=True, variant=driver.variant)
         stored = objects / f"rust/{driver.name}/.xprtrdma_{driver.name}.o.cmd"
+        if not stored.exists():
+            complaints.append(f"{driver.name}: the build with clippy has failed")
+            continue
         argv = chroot.command(root, command(stored, top, driver),
                               [cache.directory(), kernel.tree, REPO], objects)
         done = subprocess.run([str(word) for word in argv], stdin=subprocess.DEVNULL,
