@@ -60,3 +60,10 @@ pub struct Rail {
     /// The number of the port of `device`. The first port has number 1.
     pub port: u32,
 }
+
+impl Rail {
+    /// Returns true if both rails begin at the same port of the same device.
+    pub(super) fn shares_port(&self, other: &Self) -> bool {
+        (self.device, self.port) == (other.device, other.port)
+    }
+}

@@ -14,6 +14,7 @@ use super::{
             Health,
             TOGETHER, //
         },
+        place::Rail,
         seat::Seat, //
     },
     Rails,
@@ -92,44 +93,37 @@ impl Rails {
 
     /// Records that the port with this local address is down: every rail with this address is dead.
     pub fn port_down(&mut self, local: IpAddr, now: Time) {
-        for on in 0..REMEMBERED as u8 {
-            if self.get(on).is_some_and(|entry| entry.rail.local == local) {
-                self.died(on, now);
-            }
-        }
+        self.all_died(|rail| rail.local == local, now);
     }
 
     /// Records that the port of the connection's rail is down, or that its device failed if
     /// `whole_device` is true. Every rail that begins at this port or device is dead. Returns
     /// whether another rail is live.
     pub fn port_failed(&mut self, seat: &Seat, whole_device: bool, now: Time) -> bool {
-        for on in 0..REMEMBERED as u8 {
-            if self.shares_port(on, seat.on, whole_device) {
-                self.died(on, now);
-            }
+        if let Some(failed) = self.get(seat.on).map(|entry| entry.rail) {
+            let is_of_device = |rail: &Rail| whole_device && rail.device == failed.device;
+            self.all_died(|rail| is_of_device(rail) || rail.shares_port(&failed), now);
         }
         self.others_are(seat.on, Health::is_live)
     }
 
     /// Records that the port of the connection's rail works again.
     pub fn port_works(&mut self, seat: &Seat, now: Time) {
-        for on in 0..REMEMBERED as u8 {
-            if self.shares_port(on, seat.on, false) {
-                if let Some(entry) = self.get_mut(on) {
-                    entry.health.look_soon(now);
-                }
+        if let Some(works) = self.get(seat.on).map(|entry| entry.rail) {
+            let known = self.entries.iter_mut().flatten();
+            for entry in known.filter(|entry| entry.rail.shares_port(&works)) {
+                entry.health.look_soon(now);
             }
         }
     }
 
-    /// Returns true if two rails begin at the same port, or at the same device if `whole_device` is
-    /// true.
-    fn shares_port(&self, one: u8, two: u8, whole_device: bool) -> bool {
-        let (Some(one), Some(two)) = (self.get(one), self.get(two)) else {
-            return false;
-        };
-        let (one, two) = (&one.rail, &two.rail);
-        one.device == two.device && (whole_device || one.port == two.port)
+    /// Records that every rail for which `is_dead` returns true is dead.
+    fn all_died(&mut self, is_dead: impl Fn(&Rail) -> bool, now: Time) {
+        for on in 0..REMEMBERED as u8 {
+            if self.get(on).is_some_and(|entry| is_dead(&entry.rail)) {
+                self.died(on, now);
+            }
+        }
     }
 
     pub(super) fn died(&mut self, on: u8, now: Time) {
