@@ -261,11 +261,6 @@ impl<C: Established> Machine<C> {
         self.mailbox.lock().conn.learn_version(known);
     }
 
-    /// Tells the state machine that the next attempt is made to another server.
-    pub(crate) fn forget_version(&self) {
-        self.mailbox.lock().conn.forget_version();
-    }
-
     /// Begins a connection attempt over the network path that `facts` describe. From now on, events
     /// go to the worker's mailbox.
     pub(crate) fn begin(&self, timeout: Millis, trial: bool, facts: RailFacts) {

@@ -183,17 +183,13 @@ impl Link {
         }
     }
 
-    /// Tells the state machine what other transports know about the server's support for version 2
-    /// (V2-12). All transports of the server share this knowledge.
+    /// Tells the state machine what all transports of the server know about the server's support
+    /// for version 2 (V2-12).
     fn learn_version(&self, xprt: &Xprt<Rdma>) {
         if self.version_policy() != VersionPolicy::V1Only {
-            let last = self.server.lock().clone();
             // If there is no memory for the shared state, this transport finds out by itself
             // whether the server supports version 2.
             let server = self.server(xprt);
-            if last.is_some_and(|last| xprt.peer() != Some(last.peer())) {
-                self.machine().forget_version();
-            }
             if let Some(shared) = server.as_deref().and_then(Server::shared) {
                 self.machine().learn_version(shared.version());
             }
@@ -201,7 +197,7 @@ impl Link {
     }
 
     /// Shares what this transport knows about version 2 with the other transports of the server.
-    fn tell_version(&self) {
+    pub(super) fn tell_version(&self) {
         let known = self.machine().with_conn(Conn::version_known);
         let server = self.server.lock().clone();
         if let Some(shared) = server.as_deref().and_then(Server::shared) {

@@ -119,6 +119,8 @@ impl Link {
                 self.machine().destroy_ended();
             }
             self.machine().close(xprt, Event::TornDown(epoch));
+            // The peer may have refused the version to which it had agreed.
+            self.tell_version();
         }
     }
 

@@ -154,16 +154,10 @@ impl Conn {
         self.machine.take_rail_facts(facts);
     }
 
-    /// Adds what other transports to the same server know about the server's support for version 2.
-    /// Must be called before an attempt (V2-12).
+    /// Replaces what is known about the server's support for version 2 by what all transports to
+    /// the server know together. Must be called before an attempt (V2-12).
     pub fn learn_version(&mut self, known: Known) {
         self.machine.learn_version(known);
-    }
-
-    /// Forgets what is known about the server's support for version 2. Must be called when the
-    /// transport gets the address of another server, before an attempt.
-    pub fn forget_version(&mut self) {
-        self.machine.forget_version();
     }
 
     /// Returns the state of the transport, for logs and debugfs.

@@ -284,12 +284,6 @@ impl Machine {
         }
     }
 
-    pub(super) fn forget_version(&mut self) {
-        if let State::Down | State::Waiting { .. } = self.state {
-            self.peer.version.forget();
-        }
-    }
-
     pub(super) fn version_answer(&mut self, answer: ProbeAnswer, now: Time) {
         if self.state.is_in(Stage::Negotiating) {
             let outcome = self.peer.version.answer(answer, now);

@@ -133,16 +133,11 @@ impl Negotiator {
         }
     }
 
-    /// Adds what other transports know about the peer. All transports to one server share this
-    /// knowledge, and the driver passes it before each connection attempt. What this transport
-    /// found out at the loss of its last connection is not shared yet, so it must remain.
+    /// Replaces what is known about the peer. All transports to one server share this knowledge.
+    /// The driver passes it before each connection attempt, and adds to it after each attempt and
+    /// after each connection. So what an earlier peer said does not count for another peer.
     pub fn learn(&mut self, known: Known) {
-        self.known = self.known.together(known);
-    }
-
-    /// Forgets what is known about the peer, because the next connection is made to another peer.
-    pub fn forget(&mut self) {
-        self.known = Known::Nothing;
+        self.known = known;
     }
 
     /// Records a new connection. Returns [`Outcome::Probe`] or [`Outcome::Use`].

@@ -272,7 +272,7 @@ impl Side {
             Phase::Waiting => self.pass_to_deadline(),
             Phase::Closing => self.event(Event::TornDown(epoch)),
             Phase::Down | Phase::Stopped => {
-                self.learn_of_others(self.shared);
+                self.learn_version();
                 self.event(Event::Start {
                     timeout: None,
                     trial: false,
@@ -334,21 +334,21 @@ impl Side {
                     _ => Known::Doubtful(self.now),
                 };
                 self.shared = self.shared.together(known);
-                self.learn_of_others(known);
+                self.learn_version();
             }
             _ => self.event(Event::Replied(epoch)),
         }
     }
 
-    /// Passes what other transports know about the server's support for version 2. The state
-    /// machine accepts this knowledge only while it has neither an attempt nor a connection.
-    fn learn_of_others(&mut self, known: Known) {
+    /// Passes what all transports know about the server's support for version 2. The state machine
+    /// accepts this knowledge only while it has neither an attempt nor a connection.
+    fn learn_version(&mut self) {
         let before = self.conn.version_known();
-        self.conn.learn_version(known);
+        self.conn.learn_version(self.shared);
         if matches!(self.conn.phase(), Phase::Down | Phase::Waiting) {
-            assert_eq!(self.conn.version_known(), before.together(known));
-            self.lacking |= known == Known::Lacking;
-            if let Known::Doubtful(since) = known {
+            assert_eq!(self.conn.version_known(), self.shared);
+            self.lacking |= self.shared == Known::Lacking;
+            if let Known::Doubtful(since) = self.shared {
                 self.doubted = self.doubted.max(Some(since));
             }
         } else {
@@ -384,6 +384,7 @@ impl Side {
                 let link = self.link.take().expect("a connection");
                 assert_eq!(link.epoch, epoch);
                 self.unsent.extend(link.calls);
+                self.tell_others();
             }
             Action::ResolveRoute { .. }
             | Action::CreateQp { .. }
@@ -392,7 +393,7 @@ impl Side {
         }
     }
 
-    /// Shares what the transport knows at the end of an attempt.
+    /// Shares what the transport knows at the end of an attempt or of a connection.
     fn tell_others(&mut self) {
         self.shared = self.shared.together(self.conn.version_known());
     }

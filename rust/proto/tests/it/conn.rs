@@ -778,9 +778,6 @@ fn a_peer_that_refuses_what_it_agreed_to_is_asked_again_or_gets_version_1() {
         };
         assert_eq!(rig.conn.version_known(), expected);
         rig.event(Event::TornDown(rig.epoch()));
-        // The driver passes what it recorded at the end of the last attempt. At that time the peer
-        // had agreed to version 2.
-        rig.conn.learn_version(Known::Nothing);
         match answered {
             true => rig.reach(Phase::Negotiating),
             false => begins_with_v1(&mut rig),
@@ -795,7 +792,7 @@ fn another_server_is_asked_for_its_version() {
     for known in [Known::Lacking, Known::Doubtful(Rig::v2().now)] {
         let mut rig = Rig::v2();
         rig.conn.learn_version(known);
-        rig.conn.forget_version();
+        rig.conn.learn_version(Known::Nothing);
         assert_eq!(rig.conn.version_known(), Known::Nothing);
         rig.reach(Phase::Negotiating);
     }
