@@ -173,34 +173,37 @@ impl Handler {
 
     /// Ends the oldest operation, which has completed. `completion` returns how the operation has
     /// ended. `spare` is the operation's transfer object, which is kept for a later operation.
+    /// Returns the sequence number of the operation's message and the completion, or `None` if the
+    /// connection has no operation.
     #[inline(always)]
-    fn ended(&self, mut spare: Option<Blank>, completion: impl FnOnce(&Posted) -> Completion) {
+    fn ended(
+        &self,
+        mut spare: Option<Blank>,
+        completion: impl FnOnce(&Posted) -> Completion,
+    ) -> Option<(u64, Completion)> {
         // `news` is a sequence number. All messages up to this number were acknowledged, and their
         // operations have completed. Only this thread passes the number to RDS. So RDS gets the
         // status of the present operation first.
         let (posted, news) = {
             let mut place = self.connection.data().link.lock();
             let link: &mut Option<Link<Self>> = &mut place;
-            let Some(link) = link else {
-                return;
-            };
+            let link = link.as_mut()?;
             link.keep_spare(&mut spare);
             let posted = list::take_first(&mut link.posted);
             (posted, link.advance())
         };
-        let Some(posted) = posted else {
-            return;
-        };
+        let posted = posted?;
         let completion = completion(&posted);
+        let ended = (posted.sequence(), completion);
         posted.end(completion);
         // After a failure the connection ends. RDS must not take the message for acknowledged:
         // otherwise it would not report the failure.
-        let Some(sequence) = news.filter(|_| completion == Completion::Done) else {
-            return;
-        };
-        if let Some(entered) = self.connection.enter() {
-            entered.acknowledged(sequence);
+        if let Some(sequence) = news.filter(|_| completion == Completion::Done) {
+            if let Some(entered) = self.connection.enter() {
+                entered.acknowledged(sequence);
+            }
         }
+        Some(ended)
     }
 
     /// Ends the oldest operation, whose bytes were transferred from or to pages of this driver.
@@ -208,8 +211,7 @@ impl Handler {
     fn copied(&self, transfer: KBox<Transfer>) {
         let kind = transfer.kind();
         let (mut pages, spare) = Transfer::end(transfer);
-        let mut ended = None;
-        self.ended(spare, |posted| {
+        let ended = self.ended(spare, |posted| {
             let held = &posted.0;
             let copied = match (&mut pages, held.message().operation()) {
                 (Some(pages), Some(asked)) if kind == Kind::Read => {
@@ -219,12 +221,10 @@ impl Handler {
                 }
                 _ => Ok(()),
             };
-            let completion = match copied {
+            match copied {
                 Ok(()) => Completion::Done,
                 Err(_) => Completion::Failed,
-            };
-            ended = Some((posted.sequence(), completion));
-            completion
+            }
         });
         let Some((sequence, completion)) = ended else {
             return;
@@ -324,7 +324,9 @@ impl QpHandler for Handler {
     fn transferred(qp: ArcBorrow<'_, Qp<Self>>, transfer: KBox<Transfer>) {
         let this = qp.handler();
         match Transfer::end_loan(transfer) {
-            Ok(spare) => this.ended(spare, |_| Completion::Done),
+            Ok(spare) => {
+                this.ended(spare, |_| Completion::Done);
+            }
             Err(transfer) => this.copied(transfer),
         }
     }
