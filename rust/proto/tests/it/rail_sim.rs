@@ -79,8 +79,12 @@ enum Server {
 }
 
 enum State {
+    Down,
+    /// The client has chosen a rail and waits before the attempt. `limit` is the time limit of the
+    /// attempt.
     Waiting {
         until: u64,
+        limit: u64,
     },
     Attempt {
         until: u64,
@@ -178,7 +182,7 @@ impl World {
         let client = |n| Client {
             seat: None,
             on: usize::MAX,
-            state: State::Waiting { until: 0 },
+            state: State::Down,
             busy: n % 2 == 0,
             after_death: false,
             outage: (0, 0),
@@ -274,27 +278,31 @@ impl World {
         self.connect(index);
     }
 
-    /// Starts a connection attempt, or the pause before the attempt.
+    /// Chooses a rail, and starts an attempt over this rail or the pause before the attempt.
     fn connect(&mut self, index: usize) {
         let now = self.time();
         let client = &mut self.clients[index];
         client.ends = None;
         let last = client.seat.take();
-        let waited = matches!(client.state, State::Waiting { .. });
         let (seat, choice) = self.rails.take(last, client.after_death, now).unwrap();
         let to = number(choice.rail.local);
-        if client.after_death && !choice.at_once && !waited {
-            self.rails.leave(seat);
-            let until = self.now + BACK_OFF - self.below(BACK_OFF / 2);
-            self.clients[index].state = State::Waiting { until };
-            return;
-        }
         if to != client.on {
             client.moves.push(self.now);
             client.on = to;
         }
         client.seat = Some(seat);
-        let (takes, outcome) = self.asks(to, choice.limit.map_or(60_000, |limit| limit.get()));
+        let limit = choice.limit.map_or(60_000, |limit| limit.get());
+        if client.after_death && !choice.at_once {
+            let until = self.now + BACK_OFF - self.below(BACK_OFF / 2);
+            self.clients[index].state = State::Waiting { until, limit };
+        } else {
+            self.attempt(index, limit);
+        }
+    }
+
+    /// Starts an attempt over the client's rail. The attempt takes at most `limit` milliseconds.
+    fn attempt(&mut self, index: usize, limit: u64) {
+        let (takes, outcome) = self.asks(self.clients[index].on, limit);
         self.clients[index].state = State::Attempt {
             until: self.now + takes,
             outcome,
@@ -329,7 +337,8 @@ impl World {
         let now = self.time();
         let client = &mut self.clients[index];
         match client.state {
-            State::Waiting { until } if self.now >= until => self.connect(index),
+            State::Down => self.connect(index),
+            State::Waiting { until, limit } if self.now >= until => self.attempt(index, limit),
             State::Attempt { until, outcome } if self.now >= until => {
                 let cut = self.is_silent(self.clients[index].on);
                 let client = &mut self.clients[index];
