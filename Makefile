@@ -11,7 +11,8 @@ KERNEL_OPTION = $(if $(KERNEL),--kernel '$(KERNEL)')
 OLDEST := 7.2
 
 ifdef KDIR
-# KDIR: a distribution's headers or a user's prepared tree. The tools of this machine are used.
+# KDIR is the directory of a distribution's kernel headers or of a prepared kernel tree. With KDIR,
+# the modules are built with the tools of this machine.
 RUSTC ?= rustc
 BINDGEN ?= bindgen
 ifeq ($(wildcard $(KDIR)/include/config/kernel.release),)
@@ -27,7 +28,7 @@ endif
 ifeq ($(wildcard $(KDIR)/rust/libkernel.rmeta),)
 $(error KDIR=$(KDIR) has no Rust metadata (looked for rust/libkernel.rmeta): Ubuntu has it in linux-lib-rust-$(RELEASE); the headers packages of Debian leave it out, use KERNEL=$(RELEASE) there; in a tree of your own run 'make modules_prepare')
 endif
-# A compiler cannot read the metadata of another one.
+# rustc can read only metadata that the same build of rustc has written.
 COMPILER := $(shell sed -n 's/^CONFIG_RUSTC_VERSION_TEXT="\(.*\)"$$/\1/p' '$(KDIR)/include/config/auto.conf' 2> /dev/null)
 FOUND := $(shell $(RUSTC) --version 2> /dev/null)
 ifneq ($(COMPILER),)
@@ -38,7 +39,8 @@ endif
 ifeq ($(shell command -v '$(BINDGEN)'),)
 $(error there is no $(BINDGEN): install it (Debian and Ubuntu: bindgen, Arch: rust-bindgen), or name it with BINDGEN=/path/to/bindgen)
 endif
-# All tools are named, because the kernel's makefiles take none from the environment.
+# The command line names all tools, because the kernel's makefiles take no tools from the
+# environment.
 CLANG := $(shell grep -x CONFIG_CC_IS_CLANG=y '$(KDIR)/include/config/auto.conf' 2> /dev/null)
 KBUILD = $(MAKE) -C '$(KDIR)' M='$(REPO)' MO='$(REPO)/build/$(RELEASE)$(1)' RUSTC='$(RUSTC)' BINDGEN='$(BINDGEN)' $(if $(CLANG),LLVM=1)
 else
@@ -58,7 +60,7 @@ else
 	$(LAB) build $(KERNEL_OPTION) $(if $(filter 1,$(CLIPPY)),--clippy)
 endif
 
-# The server's module, in a directory of its own.
+# Builds the server's module, in a separate directory.
 .PHONY: server
 server:
 ifdef KDIR
@@ -69,7 +71,8 @@ else
 	$(LAB) build $(KERNEL_OPTION) --variant server $(if $(filter 1,$(CLIPPY)),--clippy)
 endif
 
-# The module of RDS. KDIR must be a tree with the source of rds.ko, which contains its headers.
+# Builds the module of RDS. KDIR must be a kernel tree with the source of rds.ko, because that
+# source contains the headers of RDS.
 .PHONY: rds
 rds:
 ifdef KDIR
@@ -96,7 +99,7 @@ modules_install: modules
 		depmod $(if $(INSTALL_MOD_PATH),-b '$(INSTALL_MOD_PATH)') $(RELEASE); \
 	else echo "this machine has no depmod: run 'depmod $(RELEASE)' where the module goes"; fi
 
-# Uses the tools of this machine if it has them.
+# Uses dh_dkms and sphinx-build of this machine if both are installed, otherwise those of the lab.
 .PHONY: deb
 deb: modules server $(if $(or $(if $(KDIR),,lab),$(wildcard $(KDIR)/net/rds/rds.h)),rds)
 	$(if $(and $(shell command -v dh_dkms),$(shell command -v sphinx-build)),,$(LAB) exec )tools/packaging/build \
@@ -119,17 +122,19 @@ demo:
 demo-rails:
 	$(LAB) demo --rails $(KERNEL_OPTION)
 
-# Our module in the server, then both modules in both machines.
+# Demonstrates our server module. First, a server with our module serves both clients. Then each of
+# the two machines uses both of our modules.
 .PHONY: demo-server
 demo-server:
 	$(LAB) demo --server $(KERNEL_OPTION)
 
-# RDS sockets: the promises of rds-rdma(7), with our module and with the in-tree one.
+# Demonstrates the promises of rds-rdma(7) for RDS sockets, with our module and with the in-tree
+# module.
 .PHONY: demo-rds
 demo-rds:
 	$(LAB) demo --rds $(KERNEL_OPTION)
 
-# Version two of RPC-over-RDMA, which only our server supports.
+# Demonstrates version two of RPC-over-RDMA. No server except ours supports this version.
 .PHONY: demo-v2
 demo-v2:
 	$(LAB) demo --version-two $(KERNEL_OPTION)
@@ -141,19 +146,20 @@ shell:
 CHECKS := check check-host check-lint check-vm check-cable check-shutdown check-rails-short \
 	check-debug check-endurance check-full check-short check-kernels check-arm64 check-server \
 	check-server-endurance check-rds check-packages
-# make check-debug SIZE=short: what continuous integration runs on the debug kernel.
+# With SIZE=short, check-debug runs what continuous integration runs on the debug kernel.
 DEBUG_CHECKS_full := debug-full
 DEBUG_CHECKS_short := debug-short debug-server debug-rds iwarp-server
 DEBUG_CHECKS_ := debug iwarp iwarp-server
 DEBUG_CHECKS = $(or $(DEBUG_CHECKS_$(SIZE)),$(error SIZE is short or full))
-# make check-debug UPSTREAM=1: the parts with a client that has the patches of Documentation/upstream.
+# With UPSTREAM=1, check-debug runs only these parts, and the client has the patches of
+# Documentation/upstream.
 ifdef UPSTREAM
 ifdef SIZE
 $(error UPSTREAM=1 has no SIZE)
 endif
 DEBUG_CHECKS := --upstream debug-work debug-faults debug-server iwarp
 endif
-# make check-rds DEBUG=1: the faults on the debug kernel.
+# With DEBUG=1, check-rds runs only the part debug-rds-faults, on the debug kernel.
 RDS_CHECKS := $(if $(DEBUG),debug-rds-faults,rds)
 .PHONY: $(CHECKS)
 $(CHECKS):
@@ -161,8 +167,9 @@ $(CHECKS):
 		$(patsubst check,all,$(patsubst debug,$(DEBUG_CHECKS),\
 		$(patsubst rds,$(RDS_CHECKS),$(patsubst check-%,%,$@))))
 
-# Four connections: PROVIDER=siw or mixed with NFSv4.2, DEBUG=1 (the debug kernel) with NFSv3, too.
-# SERVER=ours: with our server.
+# PROVIDER (siw or mixed) and DEBUG=1 (the debug kernel) leave out the cases with 1 or 16
+# connections. PROVIDER runs only NFSv4.2. DEBUG=1 without PROVIDER runs NFSv3 and NFSv4.2. With
+# SERVER=ours, the server uses our module.
 RAILS_SMALL := $(if $(PROVIDER),[a-z_]*4? vers=4\.2,$(if $(DEBUG),[a-z_]*[46]? vers=(3|4\.2)))
 .PHONY: check-rails
 check-rails:
@@ -178,13 +185,15 @@ check-programs:
 check-mutants:
 	$(LAB) mutants $(KERNEL_OPTION)
 
-# CLIENT=intree or both; DEBUG=1 for the debug kernel; RAILS=1 over two cables.
+# CLIENT is ours (the default), intree or both. DEBUG=1 selects the debug kernel. RAILS=1 makes
+# mounts over two cables.
 .PHONY: torture
 torture:
 	$(LAB) torture $(KERNEL_OPTION) $(if $(CLIENT),--client $(CLIENT)) $(if $(DEBUG),--debug) \
 		$(if $(RAILS),--rails) $(if $(CPUS),--cpus $(CPUS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
-# Counts instructions; uses the tools of this machine if it has them.
+# Counts instructions. Uses rustc and valgrind of this machine if both are installed, otherwise
+# those of the lab.
 .PHONY: bench-host
 bench-host:
 	$(if $(and $(shell command -v rustc),$(shell command -v valgrind)),,$(LAB) exec )tools/bench-host
@@ -198,7 +207,8 @@ bench bench-check:
 	$(LAB) $@ $(KERNEL_OPTION) $(BENCH)
 	$(if $(filter bench,$@)$(BENCH),,$(LAB) $@ $(KERNEL_OPTION) --server)
 
-# Uses Sphinx of this machine if it has it. With -E it reads all pages and repeats all warnings.
+# Uses Sphinx of this machine if it is installed, otherwise Sphinx of the lab. Because of -E, Sphinx
+# reads all pages again, and so repeats all warnings.
 .PHONY: htmldocs
 htmldocs:
 	$(if $(shell command -v sphinx-build),,$(LAB) exec -- )sphinx-build -E -W --keep-going -q \

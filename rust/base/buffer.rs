@@ -72,8 +72,8 @@ pub unsafe trait Buffer: Send {
     /// sleep.
     fn memory(&mut self, layout: Layout) -> Result<NonNull<u8>>;
 
-    /// Drops the buffer. This method exists because it can be inlined. The function that the
-    /// compiler makes for a drop cannot be inlined.
+    /// Drops the buffer. This method can be inlined, but the function that the compiler makes for a
+    /// drop cannot.
     fn end(self)
     where
         Self: Sized,
@@ -112,7 +112,7 @@ pub fn make_memory(place: &mut KVec<u64>, layout: Layout) -> Result<NonNull<u8>>
     Ok(unsafe { NonNull::new_unchecked(place.as_mut_ptr()) }.cast())
 }
 
-/// Replaces the memory of `place` by memory for this number of elements.
+/// Replaces the memory of `place` with new memory for this number of elements.
 #[cold]
 #[inline(never)]
 fn replace(place: &mut KVec<u64>, words: usize) -> Result {
@@ -149,11 +149,11 @@ pub unsafe trait PageArray: Send {
     }
 }
 
-/// Minimum number of pages for which [`PageRefs::take`] does not check the size of the folios,
-/// because the check would always succeed. A folio of a file has at most 512 pages (2 MiB). Up to
-/// 512 consecutive pages of a file lie in at most two folios, which together have at most 1024
-/// pages. 1024 is eight times `MANY`, and `take` allows folios with eight times as many pages as it
-/// takes.
+/// Minimum number of pages for which [`PageRefs::take`] does not check the size of the folios. If
+/// `take` takes at least `MANY` (128) pages, the check allows folios with eight times as many
+/// pages: at least 1024. A folio of a file has at most 512 pages (2 MiB). Up to 512 consecutive
+/// pages of a file lie in at most two folios, which together have at most 1024 pages. So the check
+/// would always succeed.
 const MANY: usize = 128;
 
 /// Read-only bytes in pages that other code uses as well, such as the cached pages of a file.
@@ -257,8 +257,8 @@ impl PageRefs {
     /// Drops the references to the pages, and returns the list, which is now empty.
     #[inline]
     pub fn into_list(self) -> PageList {
-        // Dropping a list costs a call of the allocator, even if the list has no memory. So the
-        // empty list that replaces the returned list is not dropped.
+        // Dropping a list costs a call of the allocator, even if the list has no memory. `take`
+        // leaves such a list in `this`. Because of `ManuallyDrop`, that list is not dropped.
         let mut this = ManuallyDrop::new(self);
         this.put();
         core::mem::take(&mut this.list)

@@ -14,7 +14,7 @@ use xprtrdma_bindings as bindings;
 pub const EADDRNOTAVAIL: c_int = -(bindings::EADDRNOTAVAIL as c_int);
 /// Errno: the address family is not supported.
 pub const EAFNOSUPPORT: c_int = -(bindings::EAFNOSUPPORT as c_int);
-/// Errno: no credit is left. Only the RPC client uses the errno in this meaning.
+/// Errno: no credit is left. Only the RPC client uses the errno with this meaning.
 pub const EBADSLT: c_int = -(bindings::EBADSLT as c_int);
 /// Errno: no buffer space is available.
 pub const ENOBUFS: c_int = -(bindings::ENOBUFS as c_int);

@@ -7,7 +7,7 @@
 # work_struct means the same thing in both. Layout assertions stay on: they
 # prove at compile time that the mixture agrees with the target's C layout.
 
-# Options of gcc that libclang does not know.
+# Options of gcc that libclang does not know. They are not passed to bindgen.
 bindings-skip-flags := \
 	-fmin-function-alignment=% -falign-jumps=% -falign-loops=% \
 	-fconserve-stack -fno-allow-store-data-races -fno-ipa-cp-clone \
@@ -48,20 +48,21 @@ bindings-allow := \
 	--allowlist-type 'ifla_vf_.*' \
 	--allowlist-type 'tph_mem_type'
 
-# What the kernel's own bindings have in some versions only (from 7.3 on).
+# Types that the kernel's own bindings contain only in some versions (from 7.3 on). They are
+# generated if the kernel's bindings lack them.
 bindings-sometimes := netns_tracker netdevice_tracker possible_net_t sockaddr_in in_addr
 bindings-allow += $(foreach type,$(bindings-sometimes),$(if \
 	$(shell grep -Ew '(struct|type) $(type)' $(objtree)/rust/bindings/bindings_generated.rs),, \
 	--allowlist-type $(type)))
 
-# Packed uapi structures and inline functions that nobody here needs, and a structure of which only
-# the address is used.
+# No crate needs these packed uapi structures and inline functions, so they are left out. Of
+# rds_sock only the address is used, so its fields are left out.
 bindings-block := \
 	--blocklist-type 'ib_user_mad_reg_req.*' \
 	--blocklist-function 'ib_.*_user_mad.*' \
 	--opaque-type 'rds_sock'
 
-# The kernel's own parameters, without the comments.
+# The parameters with which the kernel calls bindgen, without comments and empty lines.
 bindings-params = $(shell grep -Ev '^\#|^$$' $(srctree)/rust/bindgen_parameters)
 
 bindings-c-flags = $(filter-out $(bindings-skip-flags) $(CC_FLAGS_LTO),$(c_flags)) \

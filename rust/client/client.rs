@@ -151,8 +151,8 @@ impl Transport for Rdma {
 
     #[inline]
     fn check(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Result {
-        // A call can be too large for the transport only on a device whose memory regions are
-        // small.
+        // A call can be too large for the transport only if the memory regions of the device are
+        // small. Otherwise no check is needed.
         let link = &xprt.data().link;
         if link.region_pages() >= SMALL_REGION {
             return Ok(());

@@ -182,8 +182,8 @@ struct Locked {
     credits: SpinLock<ForwardCredits>,
     #[pin]
     discards: SpinLock<DiscardLimit>,
-    /// The sent refusals of the peer's options. The peer's device has not acknowledged these
-    /// refusals yet.
+    /// Number of sent refusals (of the peer's options) that the peer's device has not acknowledged
+    /// yet.
     #[pin]
     refusals: SpinLock<Refusals>,
     /// Slots whose invalidation waits for space in the send queue. The list has capacity for every
@@ -319,8 +319,8 @@ impl Connection {
             .busy_poll(|| qp.busy_poll(alone, || waiting.is_over()));
     }
 
-    /// Reports an event to the state machine. The event must be of a type that never produces a
-    /// `Todo`: ticks and timeouts are not allowed.
+    /// Reports an event to the state machine. The event must not be a tick, the timeout of a call,
+    /// or the connection manager's event `Unreachable`, because these events may produce a `Todo`.
     pub(crate) fn react(&self, event: Event) {
         self.services
             .machine
@@ -384,7 +384,7 @@ impl Connection {
         }
     }
 
-    /// Counts a dropped message; also counts it against a call if the message seems to belong to
+    /// Counts a dropped message. If the message seems to belong to a call, also counts it against
     /// that call.
     pub(crate) fn count_discard(&self, strikes: Option<&mut Strikes>) -> Reaction {
         self.locked.discards.lock().discard(strikes)

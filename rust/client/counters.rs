@@ -250,9 +250,9 @@ impl Tally {
         ]
     }
 
-    /// Returns two counts of regions that the server invalidated: after both peers had announced
-    /// support ([`Counter::Reminv`]), and although not both peers had announced support
-    /// ([`Counter::ReminvUnannounced`]).
+    /// Returns two counts of regions that the server invalidated. The first count is for the case
+    /// that both peers had announced support for remote invalidation ([`Counter::Reminv`]). The
+    /// second count is for all other cases ([`Counter::ReminvUnannounced`]).
     pub(crate) fn invalidations(&self) -> (u64, u64) {
         (self.invalidated, self.invalidated_unannounced)
     }

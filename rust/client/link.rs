@@ -136,9 +136,9 @@ pub(crate) struct Link {
     /// counter.
     places: Atomic<u32>,
     /// Whether the last attempt or connection ended because its rail died. Two threads write this
-    /// flag: the thread that ends the attempt or connection, for which the next attempt waits, and
-    /// the thread that handles an event of a port. The latter holds the lock of `place` when it
-    /// writes, and the next attempt takes that lock before it reads the flag. So the accesses to
+    /// flag. One of them ends the attempt or connection, and the next attempt begins only after
+    /// that. The other thread handles an event of a port. It holds the lock of `place` when it
+    /// writes, and the next attempt takes this lock before it reads the flag. So the accesses to
     /// the flag need no memory ordering.
     rail_died: Atomic<bool>,
     /// Maximum length in bytes of an inline message that this host sends, and of an inline message

@@ -223,7 +223,8 @@ impl Display for Seconds {
 }
 
 /// Logs a failed attempt, unless `report` suppresses it. `lasted` is the duration of the attempt.
-/// `device` is its device if the address was resolved. `rail` is its rail if rails are configured.
+/// `device` is the attempt's device, or `None` if the address was not resolved. `rail` is the
+/// attempt's rail, or `None` if rails are not configured.
 pub(crate) fn failure(
     xprt: &Xprt<Rdma>,
     reason: Reason,

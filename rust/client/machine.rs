@@ -113,8 +113,9 @@ pub(crate) enum Todo {
 }
 
 impl Todo {
-    /// Does nothing. The caller knows that this value is [`Todo::Nothing`], because only two events
-    /// leave work to the caller: a tick, and the timeout of a call.
+    /// Does nothing. The caller must know that this value is [`Todo::Nothing`]. Only three events
+    /// leave work to the caller: a tick, the timeout of a call, and the connection manager's event
+    /// `Unreachable`.
     pub(crate) fn expect_nothing(self) {}
 }
 

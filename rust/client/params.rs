@@ -210,11 +210,11 @@ pub(crate) fn idle_timeout() -> Option<Millis> {
     }
 }
 
-/// Calls `f` once, with the list of the local ends of rails that the namespace's settings name. May
-/// sleep.
+/// Calls `f` once, with the local ends of rails that are configured in the namespace. May sleep.
 pub(crate) fn rails<R>(common: &Common, net: &Net, f: impl FnOnce(&Locals) -> R) -> R {
     common.setting(net, Setting::Rails, |text| {
-        // The sysctl refuses a text that cannot be parsed.
+        // The text can be parsed, because the sysctl and the module parameter refuse any other
+        // text.
         f(&Locals::parse(text).unwrap_or(Locals::OFF))
     })
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The state that all transports of one server share ([`Shared`]), the use of a rail by a
-//! connection ([`Place`]), and probes of rails that are dead or doubted ([`ProbeJob`]).
+//! connection ([`Place`]), and probes of rails that may not work ([`ProbeJob`]).
 
 use crate::{
     driver::Rdma,
@@ -59,8 +59,8 @@ pub(crate) struct Shared {
     /// Value of the change counter of the administrator's tables at the last enumeration of the
     /// rails.
     tables: Atomic<u32>,
-    /// One more than the value of that counter at the last check for missing entries; zero before
-    /// the first check.
+    /// One more than the value of the tables' change counter at the last check for missing entries.
+    /// Zero before the first check.
     told: Atomic<u32>,
     /// Number of rails that were left out because the list of rails is full.
     left_out: Atomic<u32>,
@@ -150,8 +150,8 @@ pub(crate) struct Place {
     /// The number that distinguishes this [`Place`] from other [`Place`] objects of the same
     /// transport.
     number: u32,
-    /// Before the connection moves to another rail, it stops sending new calls. This field is the
-    /// time of that stop; `None` if no move has begun.
+    /// Time at which the connection stopped sending new calls, because it is about to move to
+    /// another rail. `None` if no move has begun.
     closing_since: Option<Time>,
 }
 

@@ -523,7 +523,7 @@ void xprtrdma_wait_poller(struct rcuwait *w, const atomic_t *poller)
 		schedule();
 		/*
 		 * schedule() usually returns because the poller was called. In
-		 * this case the loop ends.
+		 * this case the loop ends, and the task state is not set again.
 		 */
 	} while (!is_poller_called(poller));
 	finish_rcuwait(w);

@@ -25,7 +25,8 @@ const char *xprtrdma_version(void);
 int xprtrdma_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 		       const struct ib_send_wr **bad);
 /*
- * Returns a port's counter by its name, or 0 if it does not exist. May sleep.
+ * Returns the value of the port's counter with this name, or 0 if the port has
+ * no such counter. May sleep.
  */
 u64 xprtrdma_port_counter(struct ib_device *dev, u32 port, const char *name);
 bool xprtrdma_req_notify(struct ib_cq *cq);
@@ -136,7 +137,7 @@ u32 xprtrdma_read_sysctl(enum xprtrdma_sysctl_index index);
  */
 int xprtrdma_remote_invalidation(void);
 
-/* The settings of a network namespace, whose values are texts. */
+/* The settings of a network namespace. The value of each setting is a text. */
 enum xprtrdma_setting {
 	XPRTRDMA_SETTING_RAILS,
 	XPRTRDMA_SETTING_RAIL_SERVERS,
@@ -192,8 +193,8 @@ struct xprtrdma_file {
 };
 
 /*
- * These functions return an error as a pointer, and accept such a pointer as
- * the directory or the parent.
+ * These functions return an error as an error pointer. The parameters "dir" and
+ * "parent" may be error pointers, too.
  */
 struct dentry *xprtrdma_debugfs_file(const char *name, struct dentry *dir,
 				     const struct xprtrdma_file *file);

@@ -67,7 +67,7 @@ static struct ib_sge whole_page(const struct page *page, u32 lkey)
 /*
  * Maps bytes for a device that accesses memory by the kernel's addresses. There
  * is at least one byte, and space for at least one element. Returns the address
- * after the last element. Each element is first made for whole pages. Then the
+ * after the last element. At first the elements describe whole pages. Then the
  * first and the last element are shortened to the requested bytes.
  */
 static struct ib_sge *map_virtual(struct ib_pd *pd, struct xprtrdma_bytes *bytes,
@@ -189,7 +189,10 @@ void *xprtrdma_page_address(const struct page *page)
 	return page_address(page);
 }
 
-/* A reference to one page keeps the whole folio allocated. */
+/*
+ * Returns whether the folios have at most eight times as many pages as the
+ * array. A reference to one page keeps its whole folio allocated.
+ */
 bool xprtrdma_pages_hold_little(struct page **pages, unsigned int count)
 {
 	const struct folio *last = NULL;

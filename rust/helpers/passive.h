@@ -21,7 +21,9 @@ struct xprtrdma_bytes {
 	size_t offset;
 	/* The number of bytes. */
 	size_t left;
-	/* The length that xprtrdma_dma_map() could not map in one piece, or 0. */
+	/*
+	 * The length of the piece that xprtrdma_dma_map() could not map, or 0.
+	 */
 	size_t refused;
 };
 
@@ -51,12 +53,15 @@ bool xprtrdma_dma_map_piece(struct ib_pd *pd, struct page *page, size_t offset,
 			    size_t len, unsigned int dir, struct ib_sge *sge);
 /* Whether the device needs xprtrdma_dma_unmap(). The result never changes. */
 bool xprtrdma_dma_needs_unmapping(struct ib_device *dev);
-/* Unmaps the memory of SGEs that the functions above have filled in. */
+/*
+ * Unmaps the memory of SGEs that xprtrdma_dma_map() or xprtrdma_dma_map_piece()
+ * has filled in.
+ */
 void xprtrdma_dma_unmap(struct ib_device *dev, const struct ib_sge *sges,
 			size_t count, unsigned int dir);
 void *xprtrdma_page_address(const struct page *page);
 bool xprtrdma_pages_hold_little(struct page **pages, unsigned int count);
-/* Drops a reference to each of the pages, of which there is at least one. */
+/* Drops one reference to each page. There must be at least one page. */
 void xprtrdma_put_pages(struct page **pages, unsigned int count);
 int xprtrdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param);
 

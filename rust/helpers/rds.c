@@ -131,7 +131,10 @@ static struct ctl_table_header *sysctl_header;
 int rdsrdma_register_sysctls(void)
 {
 	max_recv_allocation = totalram_pages() / 3 * (PAGE_SIZE / 4096);
-	/* From kernel 7.3 on, the parameter is const. */
+	/*
+	 * The cast is for kernels before 7.3, in which the parameter is not
+	 * const.
+	 */
 	sysctl_header = register_net_sysctl_sz(&init_net, "net/rds/ib",
 					       (void *)sysctls,
 					       ARRAY_SIZE(sysctls));
@@ -282,8 +285,8 @@ static void copy_rows(struct socket *sock, unsigned int len,
 		if (v4 && node->conn->c_isv6)
 			continue;
 		/*
-		 * Every connection is counted, so that the caller learns the
-		 * size of the whole list.
+		 * A connection is counted even if there is no space for its
+		 * row, so that the caller learns the size of the whole list.
 		 */
 		lens->nr++;
 		if (len < lens->each)
@@ -395,9 +398,9 @@ bool rdsrdma_is_idle(struct rds_connection *conn)
 	spin_lock_irqsave(&cp->cp_lock, flags);
 	/*
 	 * The lock does not protect cp_xmit_rm. But RDS moves a message from
-	 * cp_send_queue to cp_retrans before it sets cp_xmit_rm, so no answer to
-	 * a ping is missed: only a message of a socket can be cancelled in
-	 * between.
+	 * cp_send_queue to cp_retrans before it sets cp_xmit_rm. So a message
+	 * is missed only if it is cancelled in between. Only messages of
+	 * sockets can be cancelled, so no answer to a ping is missed.
 	 */
 	idle = list_empty(&cp->cp_send_queue) && list_empty(&cp->cp_retrans) &&
 	       !READ_ONCE(cp->cp_xmit_rm);

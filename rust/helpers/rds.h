@@ -149,16 +149,19 @@ size_t rdsrdma_copy_from_op(struct rds_message *rm, size_t at, void *to,
 size_t rdsrdma_copy_to_op(struct rds_message *rm, size_t at, const void *from,
 			  size_t len);
 /*
- * Reports this status to the message's socket now. Does nothing if the program
- * has not asked for a report. If the program has asked only for reports of
- * failures, it gets a report only of a failure.
+ * Reports this status to the message's socket now, if the program has asked for
+ * reports. A program that has asked only for reports of failures gets no report
+ * of a success.
  */
 void rdsrdma_tell(struct rds_message *rm, int status);
 /* Sets the status that the socket receives when the message is dropped. */
 void rdsrdma_set_failure(struct rds_message *rm, int status);
 
 /* Memory regions. */
-/* The queue pair must be new, and the id bound to an address. May sleep. */
+/*
+ * Connects the queue pair to itself. The queue pair must be new, and the id
+ * must be bound to an address. May sleep.
+ */
 int rdsrdma_connect_to_itself(struct ib_qp *qp, struct rdma_cm_id *id);
 /* The memory must be mapped for DMA in both directions. */
 void rdsrdma_dma_sync_for_cpu(struct ib_device *dev, struct scatterlist *sg,

@@ -86,8 +86,8 @@ impl Connection {
         granted
     }
 
-    /// Reports that replies arrive on this connection. So the back-off after the end of this
-    /// connection starts from the shortest pause.
+    /// Reports that replies arrive on this connection. When the connection ends, the back-off then
+    /// starts from the shortest pause.
     fn proved_useful(&self, was_large: impl FnOnce() -> bool) {
         if self.first_reply.is_first() {
             self.react(Event::Replied(self.epoch));
@@ -103,8 +103,8 @@ impl Connection {
         }
     }
 
-    /// Records that a call longer than the minimum inline threshold was posted. This must come
-    /// before its reply is handled.
+    /// Records that a call longer than the minimum inline threshold was posted. Must be called
+    /// before the reply to this call is handled.
     #[inline]
     pub(crate) fn expect_large_send(&self) {
         if self.large.sent() {
@@ -122,8 +122,8 @@ impl Connection {
 
     fn update_window(&self) {
         self.xprt.set_window(|| cwnd(&self.locked.credits.lock()));
-        // Senders are woken here, and not when the answered request is released: the release may
-        // take long, because the task may be frozen.
+        // The senders are woken now. They need not wait until the answered request is released,
+        // which may take long, because the request's task may be frozen.
         self.xprt.nudge_senders();
     }
 

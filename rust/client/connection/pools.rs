@@ -159,15 +159,15 @@ impl Pools {
         Ok(())
     }
 
-    /// Returns true if a call should try to take the needed regions now: the pools contain these
-    /// regions, or there is no memory for more regions. In the second case the attempt returns the
-    /// error: see [`RegionPool::has`].
+    /// Returns true if a call should try to take the needed regions now. This is the case if the
+    /// pools contain these regions. It is also the case if there is no memory for more regions,
+    /// because the attempt then returns an error: see [`RegionPool::has`].
     pub(crate) fn have(&self, needed: Needed) -> bool {
         if !self.split {
             return self.read.has(needed.all());
         }
-        // `has` is called for every pool, even after a call has returned false, because each call
-        // also requests a wake-up of the senders.
+        // `has` is called for every pool, even if an earlier pool lacks regions, because `has` also
+        // requests a wake-up of the senders.
         needed
             .each()
             .into_iter()

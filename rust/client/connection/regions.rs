@@ -103,8 +103,8 @@ pub(crate) struct RegionPool {
     trimmed: Atomic<usize>,
     /// Whether a sender waits for regions. Changes together with `Inner::wanted`, under the lock of
     /// `inner`. `Relaxed` is enough: a sender sets this flag, and then searches each slot under the
-    /// lock of the slot's request. The reply handler reads this flag under the same lock. So it
-    /// sees the flag, or the sender finds the regions that the slot has kept.
+    /// lock of the slot's request. The reply handler reads this flag under the same lock. So the
+    /// reply handler sees the flag, or the sender finds the region that the slot has kept.
     scarce: Atomic<bool>,
     #[pin]
     inner: SpinLock<Inner>,
@@ -117,8 +117,8 @@ impl_has_work! {
 }
 
 impl RegionPool {
-    /// Creates a pool of regions with this shape for this type of access: `first` regions now, and
-    /// later up to `bound` regions. May sleep.
+    /// Creates a pool of `first` regions, which grows to at most `bound` regions. `pages`, `gaps`
+    /// and `access` are the properties of each region. May sleep.
     pub(crate) fn new(
         pd: &Arc<Pd>,
         (pages, gaps, access): (u32, bool, Access),
@@ -367,10 +367,10 @@ impl WorkItem for RegionPool {
     fn run(this: Arc<Self>) {
         let _nofs = NoFs::enter();
         // If the pool has fewer regions than there are calls, a refill makes the missing regions.
-        // If it has enough for one region per call, some calls need several regions. Then the pool
-        // grows by only a quarter, because unneeded regions cost memory and time. In both cases a
-        // refill makes at least the regions that a waiting sender lacks, because the sender is
-        // woken only when it can take all its regions.
+        // Otherwise regions are short only because some calls need several regions. In this case
+        // the pool grows by only a quarter, because unneeded regions cost memory and time. In both
+        // cases a refill makes at least the regions that a waiting sender lacks, because the sender
+        // is woken only when it can take all its regions.
         let calls = this.xprt.slots_in_use();
         let count = {
             let inner = this.inner.lock();

@@ -146,10 +146,10 @@ impl Link {
         *self.peer.lock() = None;
         let timeout = Millis::new(u64::from(xprt.connect_timeout().as_ms())).max(LEAST_LIMIT);
         let (facts, timeout) = self.take_rail(xprt, timeout);
-        // The state machine must know whether the call that requests this connection gives up if
-        // the attempt fails. It cannot conclude this from the number of the attempt. With
-        // `nconnect`, for example, the first attempt of a transport may come long after the mount,
-        // and be requested by a call that waits without a time limit.
+        // The state machine must know whether the call that requests this connection gives up after
+        // one failed attempt. The number of the attempt does not say this. With `nconnect`, for
+        // example, a transport may make its first attempt long after the mount, for a call that
+        // waits without a time limit.
         machine.begin(timeout, lock.is_for_trial(), facts);
         loop {
             while let Some(action) = machine.poll_action() {
@@ -323,8 +323,8 @@ impl Link {
         }
     }
 
-    /// Fails an attempt over a rail whose port is down, so that the next attempt takes another
-    /// rail.
+    /// Returns an error if the attempt uses a rail whose port is down. The next attempt then takes
+    /// another rail.
     fn check_port(&self, id: &CmId, epoch: Epoch) -> Result<(), Event> {
         if self.rail().is_some() && !id.is_port_active() {
             return Err(Event::Lost(epoch, Cause::PortDown));

@@ -121,10 +121,11 @@ impl Link {
     pub(super) fn suspect(self: &Arc<Self>, xprt: &Xprt<Rdma>, epoch: Epoch, event: Event) {
         // A work item posts the probe, because the probe needs a reference to the queue pair. If
         // this function dropped the last such reference, it would destroy the connection manager's
-        // identifier. That destruction waits for this event handler, so it would never end.
+        // identifier. The destruction would wait for this event handler, and this event handler
+        // would wait for the destruction.
         let probe = matches!(self.machine().react(xprt, event), Todo::Probe(_));
-        // The work item is queued under the lock. The teardown takes this lock before it cancels
-        // the work item, so the work item is not queued after the cancellation.
+        // `with_current` holds a lock while the work item is queued. The teardown takes this lock
+        // before it cancels the work item, so the work item is not queued after the cancellation.
         self.with_current(|conn| {
             (conn.epoch() == epoch).then(|| match probe {
                 true => self.probe_soon(),
@@ -142,7 +143,7 @@ impl Link {
     }
 
     /// Queues a check of the connection if the state machine suspects that the peer is out of
-    /// reach. The time limit for the peer's response is short in this case.
+    /// reach. In this case the state machine's next tick is due within `SUSPICION`.
     fn look_while_suspicious(self: &Arc<Self>) {
         let left = self.machine().until_tick();
         if let Some(left) = left.filter(|left| *left <= SUSPICION) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Probes of rails in the states dead, doubted and suspected: such a rail does not work, or
-//! possibly does not work. A probe makes a connection, transfers nothing over it, and ends it.
+//! Probes of rails that do not work or may not work: dead, doubted and suspected rails. A probe
+//! makes a connection, transfers nothing over it, and ends it.
 //!
 //! No simpler test proves that a rail works: addresses are resolved from caches, and a port may be
 //! active while no packet gets through.
 //!
-//! Each probe is a separate work item. Over iWARP a probe may take as long as the adapter's TCP
-//! tries to connect, and another rail may have to be probed in that time.
+//! Each probe is a separate work item, so that several rails can be probed at the same time. This
+//! is needed because over iWARP a probe may take as long as the adapter's TCP tries to connect.
 
 use crate::{
     driver::Rdma,

@@ -180,9 +180,10 @@ impl Link {
         place.and_then(|place| place.with(what)).unwrap_or(false)
     }
 
-    /// Records that the rail of the attempt or connection died. Counts this if there is another
-    /// rail (`others`), but only once: first an event of the port may report it, and then the end
-    /// of the attempt or connection. Returns `others`.
+    /// Records that the rail of the attempt or connection died. `others` says whether there is
+    /// another rail. If there is, this function also counts the death. It counts the death only
+    /// once, although two reports may arrive: an event of the port, and the end of the attempt or
+    /// connection. Returns `others`.
     fn rail_died_with(&self, others: bool) -> bool {
         let is_known = self.rail_died.xchg(true, Relaxed);
         if others && !is_known {
@@ -466,6 +467,7 @@ fn tell_missing(xprt: &Xprt<Rdma>, shared: &Shared, found: &[local::Local]) {
         _ => return,
     };
     // LOG: The message says `no rail` or `only one rail`. It is only a warning, because the
-    // connections work. But they end if the only cable to the server fails.
+    // connections work. But if there is only one cable to the server and that cable fails, the
+    // connections end.
     pr_warn!("{} {rails} to this server: no redundancy\n", Show(&name));
 }

@@ -96,8 +96,8 @@ impl Link {
     /// rails are configured.
     fn end(self: &Arc<Self>, lock: &mut SendLock<'_, Rdma>, event: Event) {
         let xprt = lock.xprt();
-        // The calls of the connection still count here: they keep their credits until they complete
-        // or are sent again.
+        // `is_busy` still counts the calls of the connection, because they keep their credits until
+        // they complete or are sent again.
         let busy = xprt.is_busy();
         let qp = lock.state().take();
         *self.current.lock() = None;
@@ -119,7 +119,8 @@ impl Link {
                 self.machine().destroy_ended();
             }
             self.machine().close(xprt, Event::TornDown(epoch));
-            // The peer may have refused the version to which it had agreed.
+            // The peer may have agreed to a version and refused it later. The other transports of
+            // the server must learn about such a refusal.
             self.tell_version();
         }
     }

@@ -60,7 +60,7 @@ use xprtrdma_sunrpc::{
     },
 };
 
-/// The objects from which the files of one transport are made.
+/// The objects whose state the files of one transport show.
 pub(crate) struct Shown {
     xprt: BackRef<Rdma>,
     link: Arc<Link>,

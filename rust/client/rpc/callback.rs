@@ -107,8 +107,10 @@ impl Connection {
     }
 
     pub(super) fn send_refusal(&self, qp: &Qp<Connection>, refusal: &Refusal) {
-        // A peer that sends many malformed messages is broken. A peer that sends unknown options is
-        // not broken, and it waits for the refusals (MAL-184).
+        // Refusals of unknown options have a separate limit. They do not count as dropped messages,
+        // because a peer that sends unknown options is not broken, and waits for the refusals
+        // (MAL-184). All other refusals count as dropped messages, because a peer that sends many
+        // malformed messages is broken.
         let counted = refusal.kind == RefusalKind::InvalOption;
         if counted && self.begin_refusal().is_err() {
             self.counters().count(Counter::OptFlood);

@@ -56,7 +56,7 @@ use xprtrdma_sunrpc::{
     xdr_buf::Part, //
 };
 
-/// The form of a call with one region, which nearly all calls have.
+/// The form of a call that needs exactly one region. Nearly all calls have such a form.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum One {
     /// A Write chunk for the pages of the reply.
@@ -130,10 +130,10 @@ impl Spoken for V2 {
     const VERSION: Version = Version::V2;
 }
 
-// There is one function for each pair of a form of call and a protocol version. The compiler
-// resolves all conditions that do not depend on the call, so such a function executes only a third
-// as many instructions as the slow path. A single function for all forms would execute a fifth more
-// than these functions.
+// Each pair of a call form and a protocol version has a separate function. In such a function the
+// compiler resolves all conditions that do not depend on the call, so the function executes only a
+// third as many instructions as the slow path. If all forms shared one function, this function
+// would execute a fifth more instructions.
 
 #[inline(never)]
 pub(super) fn send_with_write_chunk<V: Spoken>(
@@ -184,8 +184,8 @@ fn send_one(
 ) -> Result<(), NotSent> {
     let sending = Sending::new(qp, call);
     let crowded = sending.is_crowded();
-    // A call that offers memory for its reply always expects a reply. So only a call with a Read
-    // chunk is checked.
+    // If a call offers memory for its reply, a reply is always expected. So `reply_expected` is
+    // needed only for a call with a Read chunk.
     let expected = form != One::Read || call.reply_expected();
     let mut state = call.slot().driver_data().state.lock();
     // Each arm of the match releases the lock, so that the usual case needs no second test of the
@@ -324,7 +324,7 @@ fn put_back(conn: &Connection, mr: IdleMr) {
     conn.regions().put(mr);
 }
 
-/// Returns the call's region to the pool, because the region is too small for the call's memory.
+/// Returns the call's region to the pool, because the region maps only a part of the call's memory.
 #[cold]
 fn unmap_one(conn: &Connection, state: &mut State) {
     if let Some(Ok((mr, _lease))) = state.regions.pop().map(|region| region.unposted()) {

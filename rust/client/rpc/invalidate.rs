@@ -263,7 +263,7 @@ pub(crate) fn revoke(
     };
     let current = || current().filter(|qp| qp.handler().epoch() == epoch);
     if exposed && xprt.is_connected() && current().is_some() {
-        // `Connection::departed` handles the reply for which the task waits here.
+        // The task waits for the reply here. `Connection::departed` handles that reply.
         leaving.wait_for_reply(call, REPLY_WAIT_MS);
     }
     {

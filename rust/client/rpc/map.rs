@@ -70,10 +70,10 @@ impl Mapping<'_> {
         Ok(())
     }
 
-    /// Maps the memory that begins at offset `start` to one region, as much of it as the region can
-    /// hold. Returns the number of mapped bytes.
-    // This function is not inlined. If it were, the caller would contain code that prepares the
-    // mapping of a second region. A second region is rare.
+    /// Maps memory to one region: the bytes from offset `start` on, up to the size of the region.
+    /// Returns the number of mapped bytes.
+    // This function is not inlined. Otherwise the caller would contain code that maps a second
+    // region, which is rarely needed.
     #[inline(never)]
     fn add_region(
         &mut self,

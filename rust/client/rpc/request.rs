@@ -54,7 +54,7 @@ pub(super) struct Answer {
     pub(super) pinned: Pinned<Rdma>,
     /// The verdict that is carried out after the invalidation.
     pub(super) verdict: Verdict,
-    /// The memory that was offered for the reply.
+    /// The type of chunk that the call offers for its results.
     pub(super) result: ResultChunk,
     /// The received message, if its inline part is needed.
     pub(super) message: Option<Held<Connection>>,
@@ -66,7 +66,8 @@ pub(super) struct Answer {
 pub(super) enum Remaining {
     /// No work remains.
     Nothing,
-    /// The slot with this number. Its regions must be invalidated before its call can complete.
+    /// The regions of the slot with this number must be invalidated before the slot's call can
+    /// complete.
     Invalidation(u16),
 }
 
@@ -117,9 +118,9 @@ pub(super) struct State {
     pub(super) tally: Tally,
 }
 
-/// The segments of one chunk, as they appear in the header. The array belongs to the slot and the
-/// segments are written directly into it, because copying the array would cost more than encoding
-/// it.
+/// The segments of one chunk, as they appear in the header. The slot contains the array, and each
+/// segment is written directly into it. Copying the array would cost more than encoding its
+/// segments.
 pub(super) struct Chunk {
     segments: [Segment; MAX_SEGMENTS],
     count: usize,
@@ -195,8 +196,8 @@ impl Offered {
         }
     }
 
-    /// Does what `echo` does, for a call with one region. If the value is the region's offset, the
-    /// returned [`Echo`] includes the place of the offset in the predicted reply. `result` is the
+    /// Does what `echo` does, for a call with one region. If the result is the region's offset, the
+    /// returned [`Echo`] also says where the predicted reply contains the offset. `result` is the
     /// type of chunk that the call offers for its results.
     #[inline(always)]
     pub(super) fn expected_echo(&self, result: ResultChunk, version: Version) -> Echo {

@@ -89,7 +89,8 @@ impl<'a> Sending<'a> {
     }
 
     /// Returns whether other calls are in flight. If there are other calls, also stops any thread
-    /// that polls for its own reply. The work item then handles all replies.
+    /// that polls for its own reply. After that, the work item that handles completions receives
+    /// all replies.
     #[inline(always)]
     pub(super) fn is_crowded(self) -> bool {
         let crowded = self.xprt().has_others();
@@ -153,8 +154,8 @@ impl<'a> Sending<'a> {
     /// this processor, because more calls will then probably follow soon. The doorbell is never
     /// deferred for these messages:
     ///
-    /// - a message without an `expected` reply, because the RPC client would not send the message
-    ///   again,
+    /// - a message to which no reply is `expected`, because the RPC client would not send the
+    ///   message again,
     /// - a message above the minimum inline threshold, because its post must be reported (CM-24).
     #[inline(always)]
     pub(super) fn post(
@@ -191,8 +192,9 @@ impl<'a> Sending<'a> {
             drop(state);
         }
         if !expected {
-            // No reply to this message is expected, so no grant shows when the server has processed
-            // it. The number of free credits is then unknown, so the connection ends (V1-012).
+            // No reply to this message is expected. So no grant shows when the server has processed
+            // the message, and the number of free credits becomes unknown. Therefore the connection
+            // ends (V1-012).
             self.conn().lost(Cause::CreditResync);
         }
     }

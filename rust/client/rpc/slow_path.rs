@@ -124,8 +124,8 @@ fn post_call(
         CallPlan::Long { .. } => [(0, 0), (0, 0)],
     };
     let inline = pieces[0].1 + pieces[1].1;
-    // This number of work requests is sufficient. If memory is contiguous, the call may need fewer
-    // regions than the plan counted.
+    // The message needs one work request for each region and one for the Send. If memory is
+    // contiguous, the call may need fewer regions than the plan counted.
     let mut batch = sending.begin(planned.header_len + inline, needed as u32 + 1)?;
 
     let (reads, results) = (state.reads.segments(), state.offer.chunk.segments());

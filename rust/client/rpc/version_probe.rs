@@ -68,7 +68,7 @@ impl Connection {
                 self.react(Event::VersionAnswer(self.epoch(), answer));
             }
             Arrival::Refuse(refusal) => self.send_refusal(qp, &refusal),
-            // `wrongly_invalidated` counts the message, and `drop` would count it once more.
+            // `wrongly_invalidated` counts the message itself, so `drop` is not called.
             Arrival::Drop(Counter::ReminvWrong) => self.wrongly_invalidated(),
             Arrival::Drop(counter) => drop(counter),
         }
