@@ -13,7 +13,7 @@
 //! | [`credit`] | how many calls may be in flight |
 //! | [`limit`] | limits for a peer that sends useless messages |
 //! | [`latency`] | how long the stages of a call take |
-//! | [`unmapped`] | memory that the device does not map |
+//! | [`unmapped`] | calls whose memory cannot be mapped for the device |
 
 pub mod classify;
 pub mod credit;

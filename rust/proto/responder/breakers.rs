@@ -4,7 +4,7 @@
 //!
 //! If an RDMA operation of a Call fails, the server closes the connection, and the client sends the
 //! Call again on its next connection. If the client's memory causes the failure, this repeats for
-//! ever. So a Call that has broken two connections of a client is answered with an error.
+//! ever. So a Call that has broken two connections of its client is answered with an error.
 
 use core::net::IpAddr;
 
@@ -29,7 +29,7 @@ pub const MOST_BROKEN: u8 = 2;
 /// Time after which a Call is forgotten, because a new Call may have the same xid.
 pub const FORGOTTEN: Millis = Millis::from_secs(300);
 
-/// The Calls of one client that broke a connection. This record outlives the client's connections.
+/// One client's Calls that broke a connection. This record outlives the client's connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Breakers {
     slots: [Option<Breaker>; REMEMBERED],

@@ -38,9 +38,9 @@ impl Pages {
         self.0
     }
 
-    /// Recreates the object for the pages of RDMA Writes that have completed.
-    /// [`split`](Self::split) separated these pages from the other pages of the Call, and the
-    /// driver stored only their number.
+    /// Returns an object for `count` pages of completed RDMA Writes. [`split`](Self::split)
+    /// separated these pages from the other pages of the Call, and the driver then stored only
+    /// their number.
     #[inline]
     pub const fn of_writes(count: u32) -> Self {
         Self(count)
@@ -57,9 +57,9 @@ impl Pages {
 /// completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
-    /// More pages would exceed the connection's share, or would leave too few pages free. This
-    /// applies only while the connection holds pages. The connection tries again when it has
-    /// returned some.
+    /// More pages would exceed the connection's share, or would leave too few pages free. A Call
+    /// waits for this reason only while its connection holds pages. The connection tries again when
+    /// it has returned some pages.
     Share,
     /// The server has too few free pages. A Call, perhaps of another connection, must return pages
     /// first.
@@ -87,13 +87,13 @@ impl Budget {
     /// Takes pages for a Call of this connection. If the connection holds no pages, the Call may
     /// exceed the connection's share. So even a large Call does not wait for ever.
     ///
-    /// The caller must request pages for the waiting Calls in the order of their arrival, and for a
-    /// newer Call only after all waiting Calls. Without this order, small Calls would take all
-    /// returned pages, and a large Call would never find enough.
+    /// The caller must request pages for Calls in the order of their arrival. So it must not
+    /// request pages for a new Call while an older Call waits. Without this order, small Calls
+    /// would take all returned pages, and a large Call would never find enough.
     ///
-    /// A connection that already holds pages gets more pages only if afterwards at least as many
-    /// pages are free as the connection holds. So connections that hold their maximum leave pages
-    /// free, and the first Call of another connection finds free pages.
+    /// A connection that already holds pages gets more pages only if it then holds no more pages
+    /// than are still free. So connections that hold their maximum leave pages free, and the first
+    /// Call of another connection finds free pages.
     ///
     /// # Errors
     ///
@@ -111,8 +111,8 @@ impl Budget {
 
     /// Returns true if the connections from one client address may take `pages` more pages.
     /// Together these connections hold `held` pages and may hold at most `most`. The rule is the
-    /// same as in [`take`](Self::take), but for all these connections together. Otherwise a client
-    /// could open many connections, and their first Calls would hold all pages.
+    /// same as in [`take`](Self::take), but for all these connections together. Without this rule,
+    /// a client could open many connections, and their first Calls would hold all pages.
     #[inline]
     pub const fn leaves(&self, held: u32, most: u32, pages: u32) -> bool {
         let all = held.saturating_add(pages);
@@ -153,9 +153,9 @@ impl Share {
     }
 
     /// Returns true if `count` RDMA Reads may be posted now. A Read above the limit would delay the
-    /// replies that are posted after the Read. So one of two conditions must hold:
+    /// replies that are posted after the Read. So one of these two conditions must hold:
     ///
-    /// - Together with the Reads in flight the new Reads do not exceed the limit.
+    /// - The Reads in flight and the new Reads together do not exceed the limit.
     /// - No other Read is in flight, and the limit is not zero. `count` may then exceed the limit.
     #[inline]
     pub const fn may_read(&self, count: u32) -> bool {

@@ -141,8 +141,8 @@ impl<S> Parked<S> {
         })
     }
 
-    /// Returns three parts of `message`, which contained the Call: the chunk lists, the encoded
-    /// lists that the header of the Reply repeats, and the bytes after the lists.
+    /// Returns three parts of the message that contained the Call. These parts are the chunk lists,
+    /// the encoded lists that the header of the Reply repeats, and the bytes after the lists.
     #[inline]
     pub(crate) fn lists<'a>(&self, message: &'a [u8]) -> Option<(Lists<'a>, &'a [u8], &'a [u8])> {
         let mut input = Reader::new(message);

@@ -10,14 +10,14 @@
 
 use crate::wire::header::Credits;
 
-/// The grant grows when as many Calls are in process as it allows. It also grows if the client
-/// makes at least this number of Calls for each credit between two calls of [`Grant::pause`]. This
-/// rule is for distant clients. Such a client may use all its credits, but most of its Calls or
-/// Replies are on the way, and few Calls are in process.
+/// The grant grows when as many Calls are in process as it allows. It also grows if, between two
+/// calls of [`Grant::pause`], the client makes at least this number of Calls per credit of the
+/// grant. This rule is for distant clients. Such a client may use all its credits, but most of its
+/// Calls or Replies are on the way, and few Calls are in process.
 const BUSY: u32 = 8;
 /// The client is idle after this number of consecutive quiet intervals. An interval between two
 /// calls of [`Grant::pause`] is quiet if no Call arrives in it, and if at its end no Call is in
-/// process and no response is unsent.
+/// process and all responses are sent.
 const QUIET: u32 = 2;
 
 /// Limits for a client's grant.
@@ -30,7 +30,7 @@ pub struct GrantBounds {
     /// Number of Receives for Replies to the server's own (backchannel) Calls. These Receives are
     /// never granted to the client.
     pub reserved: u32,
-    /// Number of Calls beyond the granted credits that the server tolerates.
+    /// Number of Calls that the server tolerates in addition to the granted credits.
     pub spare: u32,
 }
 
@@ -67,8 +67,8 @@ pub enum Overdrawn {
     Overrun,
     /// Too few Receives are posted: a Reply would have to grant zero credits.
     Starved,
-    /// The RPC layer dropped Calls. The dropped Calls hold at least half of the granted credits, or
-    /// all credits of a smaller grant.
+    /// The RPC layer dropped too many Calls. The dropped Calls hold at least half of the credits of
+    /// the last grant, or all credits that the next Reply could grant.
     Lost,
 }
 
@@ -140,8 +140,9 @@ impl Grant {
     }
 
     /// Records that a Receive completed with a message that needs a response. The Receives of all
-    /// other messages stay counted: a Reply to a Call of the server and a dropped message are
-    /// handled immediately, and then their Receives are posted again.
+    /// other messages stay counted as posted. These messages are Replies to Calls of the server,
+    /// and dropped messages. They are handled immediately, and then their Receives are posted
+    /// again.
     #[inline]
     pub fn received(&mut self) {
         self.posted = self.posted.saturating_sub(1);
@@ -198,14 +199,14 @@ impl Grant {
     }
 
     /// Sets the count of recent Calls to zero. The driver must call this method every few seconds.
-    /// A large count makes the grant grow. Without these calls, even the count of a client that
-    /// makes few Calls would become large.
+    /// A large count makes the grant grow. If the count were never set to zero, it would become
+    /// large even for a client that makes few Calls.
     ///
-    /// If the client is idle, also halves the grant that the policy aims for, but not below
-    /// [`GrantBounds::least`], and not so far that half of the grant would be lost. The Receives
-    /// that the smaller grant does not need stay posted. A
-    /// client with Calls in process or unsent responses is not idle: perhaps it sends no Call
-    /// because it has used all its credits.
+    /// If the client is idle, also halves the grant that the policy aims for. But the grant never
+    /// falls below [`GrantBounds::least`], and never so far that dropped Calls would hold half of
+    /// its credits. The Receives that the smaller grant does not need stay posted. A client with
+    /// Calls in process or unsent responses is not idle: perhaps it sends no Call because it has
+    /// used all its credits.
     pub fn pause(&mut self) {
         self.quiet = match (self.recent, self.in_process, self.unsent) {
             (0, 0, 0) => self.quiet.saturating_add(1),
@@ -253,7 +254,7 @@ impl Grant {
 
     /// Exchanges the ticket of a Call for the credits in its error message. An error grants the
     /// same credits as the last response, because the client may ignore the credits in an error. So
-    /// an error can be sent even if few Receives are posted: the client learns no larger number,
+    /// an error can be sent even if few Receives are posted: the error does not raise the grant,
     /// and the Receives of answered Calls are posted again soon.
     pub fn refuse(&mut self, ticket: Ticket) -> Granted {
         self.end(ticket);
@@ -329,7 +330,7 @@ impl Grant {
         self.believed.saturating_add(self.bounds.spare)
     }
 
-    /// Returns why the connection ends instead of granting this number of credits.
+    /// Returns why the connection must end if a Reply could grant only `grant` credits.
     #[cold]
     fn useless(grant: u32) -> Overdrawn {
         match grant {

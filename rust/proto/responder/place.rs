@@ -2,7 +2,7 @@
 
 //! Tables of fixed size, in which a new entry replaces the oldest one if the table is full.
 
-/// Returns the slot for a new entry. This is the first slot in the following list that exists:
+/// Returns the slot for a new entry. The slot is chosen in this order of preference:
 ///
 /// 1. the slot of an entry for which `is_own` returns true,
 /// 2. a free slot,

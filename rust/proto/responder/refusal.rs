@@ -108,12 +108,12 @@ impl Fault {
     pub const fn blame(self) -> Blame {
         match self {
             Self::Option => Blame::Option,
-            // The length of a reply depends on the contents of the server. Perhaps the server
-            // itself has no memory for a reply of this length.
+            // The client cannot know the length of a reply, which depends on the data of the
+            // server. The server may also lack the memory for a reply of this length.
             Self::ReplyRoom | Self::WriteRoom => Blame::Nothing,
             // The client does not know the length of this host's send queue.
             Self::SendQueue => Blame::Nothing,
-            // A client that tries another version learns from the first refusal which versions
+            // A wrong version counts, because the first refusal tells the client which versions
             // this server accepts.
             Self::Version(_)
             | Self::Procedure
@@ -131,7 +131,8 @@ impl Fault {
             | Self::TooLong
             | Self::NotEligible
             | Self::Protected
-            // The client has chosen the chunk lists, and knows the maximum length of a Send.
+            // The client has chosen the chunk lists, and knows the maximum length of a Send. So it
+            // knows that the header of the Reply does not fit.
             | Self::ReplyHeader
             // The client named memory that its own device refuses to access.
             | Self::Breaks

@@ -95,10 +95,10 @@ impl Ready {
 
 impl Parked<Ready> {
     /// Returns the maximum length in bytes of the k-th result if it is sent in a Write chunk, or
-    /// `None` if it is sent inline. If a result is longer, the RPC layer fails the operation.
+    /// `Some(None)` if it is sent inline. If a result is longer, the RPC layer fails the operation.
     ///
-    /// The caller must pass the message that contained the Call. If `message` turns out to be
-    /// another message, the outer `Option` is `None`. `message` is read only if `k` is not zero.
+    /// The caller must pass the message that contained the Call. Returns `None` if `message` is
+    /// recognizably another message. `message` is read only if `k` is not zero.
     #[inline]
     pub fn room(&self, message: &[u8], k: usize) -> Option<Option<u32>> {
         let room = match k {

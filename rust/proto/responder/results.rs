@@ -78,7 +78,8 @@ impl Rooms<'_> {
     #[cold]
     fn later(mut chunks: WriteList<'_>, k: usize) -> u32 {
         let chunk = chunks.nth(k);
-        // When the Call was admitted, this length was computed without an error.
+        // No error occurs here, because the same length was computed without an error when the Call
+        // was admitted.
         chunk.map_or(0, |chunk| capacity(chunk).unwrap_or(0))
     }
 }

@@ -44,7 +44,7 @@ pub enum NotSent {
 pub struct Reverse {
     credits: ForwardCredits,
     /// Number of Calls whose answers may still arrive, including Calls that the upper layer has
-    /// given up. At most the number of slots.
+    /// given up. This number never exceeds the number of slots.
     in_flight: u32,
     /// Number of ticks for which backchannel Calls have been refused because too many were in
     /// flight. Becomes `None` when a Call in flight ends.
@@ -103,8 +103,8 @@ impl Reverse {
     }
 
     /// Returns the maximum length in bytes of a message that contains a backchannel Call: at most
-    /// [`MIN_THRESHOLD_V2`]. Without this limit, this end would need larger Receives for the
-    /// client's Reply.
+    /// [`MIN_THRESHOLD_V2`]. Without this limit, the client's Reply could be too long for the
+    /// Receives of this end.
     #[inline]
     pub fn longest_message(&self) -> u32 {
         let announced = self.terms.longest_message(self.version());
@@ -152,8 +152,8 @@ impl Reverse {
     /// up, and this Call is no longer in flight. Otherwise returns false, because the message
     /// answers no Call.
     ///
-    /// A message that answers no Call may arrive while a Call is in flight. So a client can send
-    /// one such message for each Call without being noticed.
+    /// The server cannot detect a message that answers no Call if the message arrives while a Call
+    /// is in flight. A client can send one such message for each Call.
     pub fn unmatched(&mut self) -> bool {
         let expected = self.in_flight != 0;
         self.ended();

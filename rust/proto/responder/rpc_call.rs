@@ -55,7 +55,7 @@ impl RpcCall {
 
     /// Returns true if RPCSEC_GSS protects or may protect the message. Also returns true if the
     /// fixed part of the header is incomplete. Other faults of the header need not be detected
-    /// here, because the RPC layer rejects such a message. Its reply then has no results.
+    /// here: the RPC layer rejects a message with such a fault, and the reply has no results.
     #[inline(always)]
     pub(crate) fn is_protected(stream: &[u8]) -> bool {
         let flavor = match Reader::new(stream).array::<32>() {

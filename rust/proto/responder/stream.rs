@@ -168,8 +168,8 @@ impl<'a> Call<'a, Admitted> {
 
 /// Iterator over the parts of a read buffer that no RDMA Read fills.
 struct Fills<'a> {
-    /// If the read buffer receives a single Read chunk and nothing else, this chunk. Becomes `None`
-    /// when the iterator returns the chunk's XDR padding.
+    /// The Read chunk whose XDR padding must still be returned. Used only if the read buffer
+    /// receives a single Read chunk and nothing else; otherwise `None`.
     pad: Option<Item>,
     pieces: Option<Pieces<'a>>,
     long: bool,
@@ -278,7 +278,7 @@ impl Iterator for Pieces<'_> {
 
 #[derive(Clone, Copy, Debug)]
 enum Source {
-    /// Bytes of the reduced message, from offset `from` on.
+    /// Bytes of the reduced message. The first of these bytes is at offset `from` of the message.
     Body { from: u32 },
     /// The whole Read chunk whose Position is `position`.
     Item { position: u32 },
@@ -334,7 +334,7 @@ impl Place {
 /// Iterator over the RDMA Reads that fill a read buffer.
 struct Cuts<'a> {
     /// The Reads for the current piece. If the read buffer receives a single Read chunk and nothing
-    /// else, the Reads for this chunk.
+    /// else, these are the Reads for this chunk.
     cut: Cut<'a>,
     /// The pieces that follow the current piece.
     pieces: Option<Pieces<'a>>,
@@ -362,7 +362,7 @@ impl Iterator for Cuts<'_> {
 struct Cut<'a> {
     entries: ReadList<'a>,
     position: u32,
-    /// Number of bytes of the chunk still to skip before the wanted part begins.
+    /// Number of bytes that must still be skipped to reach the wanted part of the chunk.
     skip: u32,
     /// Number of wanted bytes for which no RDMA Read has been returned yet.
     left: u32,

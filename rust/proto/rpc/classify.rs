@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Classification of received messages, before the call of a reply is looked up.
+//! Classification of received messages. It takes place before the call that a reply answers is
+//! looked up.
 //!
 //! [`classify`] looks at the length, the fixed header words and the direction, in that order, and
 //! returns the type of the message. The type does not mean that the message is valid: a

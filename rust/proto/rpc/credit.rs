@@ -19,7 +19,8 @@ pub struct ForwardCredits {
     /// Number of calls that no task waits for any more, but whose replies have not arrived yet.
     abandoned: u32,
     /// Number of replies that matched neither a waiting call nor an abandoned call, see
-    /// [`Self::unmatched_reply`]. The next calls of [`Self::abandon`] count these replies down.
+    /// [`Self::unmatched_reply`]. Each of the next calls of [`Self::abandon`] subtracts one from
+    /// this number.
     strays: u32,
     /// Whether no call may be sent at present.
     closed: bool,
@@ -74,8 +75,8 @@ impl ForwardCredits {
         (self.granted.saturating_sub(self.abandoned) as u64).wrapping_shl(CWND_SHIFT)
     }
 
-    /// Forbids the sending of calls, whatever the grant is. If `closed` is false, allows calls
-    /// again.
+    /// Forbids the sending of calls if `closed` is true, whatever the grant is. Allows the sending
+    /// of calls again if `closed` is false.
     pub fn close(&mut self, closed: bool) {
         self.closed = closed;
     }

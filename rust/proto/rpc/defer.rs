@@ -2,8 +2,8 @@
 
 //! Posting work to a queue that may be full ([`PostQueue`]).
 //!
-//! If a post finds the queue full, the caller puts the item on the deferred list. The queue later
-//! announces once that it has free entries again. Then the items of the list are posted.
+//! If a post finds the queue full, the caller puts the item on the deferred list. When the queue
+//! has free entries again, it announces this, but only once. Then the items of the list are posted.
 //!
 //! The announcement may come too early: after the failed post, but before the item is on the list.
 //! Then it misses the item. So the caller puts the item on the list, and then asks the queue again

@@ -45,9 +45,9 @@ pub struct Offer<'a> {
     ///
     /// - A longer message contains DDP-eligible data that belongs in a Write chunk. The message is
     ///   refused (MAL-060).
-    /// - A shorter message may contain such data, too, if the server leaves out optional
-    ///   attributes. The data then takes up the space for these attributes, where the upper layer's
-    ///   decoder finds it. So the message is accepted.
+    /// - A shorter message may contain such data, too: if the server leaves out optional
+    ///   attributes, the data fits into the space for these attributes. The upper layer's decoder
+    ///   finds the data there, so the message is accepted.
     pub non_data_max: u32,
     /// Whether a Reply is refused if its returned handles and offsets differ from the offered ones
     /// (MAL-068, MAL-069).
@@ -260,9 +260,9 @@ pub enum Invalidated {
 
 /// Finds the remotely invalidated region among the regions of the call that the Reply answers.
 ///
-/// `agreed` says whether both peers announced support for remote invalidation (CM-16). It selects
-/// only the counter: an invalidation of a region of the call is accepted without this agreement as
-/// well (MAL-013).
+/// `agreed` says whether both peers announced support for remote invalidation (CM-16). `agreed`
+/// only selects the counter. Even if it is false, an invalidation of a region of the call is
+/// accepted (MAL-013).
 #[inline]
 pub fn invalidated(
     rkey: Option<Handle>,

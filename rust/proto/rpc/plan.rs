@@ -82,7 +82,8 @@ impl ReplyShape {
 
 #[inline]
 const fn sum(head: u32, pages: u32, tail: u32) -> u64 {
-    // CAST: The cast widens the number. NO-OVERFLOW: Three 32-bit numbers are far from 2^64.
+    // CAST: The cast widens the number. NO-OVERFLOW: The sum of three 32-bit numbers is far below
+    // 2^64.
     (head as u64)
         .wrapping_add(pages as u64)
         .wrapping_add(tail as u64)
@@ -373,7 +374,7 @@ pub struct RegionLimits {
     pub pages: u32,
     /// Size of a page in bytes, a power of two.
     pub page_size: u32,
-    /// Whether the device can register memory with gaps inside pages as one region.
+    /// Whether one region of the device may cover memory with gaps inside pages.
     pub gaps: bool,
 }
 
@@ -391,7 +392,8 @@ impl RegionLimits {
         let Some(pages) = NonZeroU64::new(pages) else {
             return usize::MAX;
         };
-        // NO-OVERFLOW: Three runs of less than 2^32 bytes are far from 2^64, in bytes and in pages.
+        // NO-OVERFLOW: Each run has less than 2^32 bytes. So the total length of three runs is far
+        // below 2^64, in bytes and in pages.
         let mut segments = 0u64;
         let mut free = 0u64;
         let mut aligned_end = false;
@@ -446,8 +448,8 @@ impl RegionLimits {
 }
 
 // The arguments are numbers, so that they can stay in registers. If the argument were a structure,
-// the caller would have to keep it in memory, even in the usual case, in which it does not call
-// this function.
+// the caller would have to keep the structure in memory, even in the usual case, in which the
+// caller does not call this function.
 #[inline(never)]
 fn segments_of_rare(pages: u32, page_size: u32, gaps: bool, offset: u32, length: u32) -> usize {
     let limits = RegionLimits {

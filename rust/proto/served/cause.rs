@@ -105,10 +105,11 @@ impl From<Overdrawn> for Cause {
 }
 
 impl From<WcStatus> for Cause {
-    /// Returns the cause for which the first failed work request ends a connection.
+    /// Returns why the connection ends if its first failed work request has this status.
     fn from(status: WcStatus) -> Self {
         match status {
-            // A flushed work request does not tell the reason. Usually the client has disconnected.
+            // A flushed work request does not show why the connection ended. Usually the client has
+            // disconnected.
             WcStatus::Flushed => Self::Left,
             _ => Self::Transfer,
         }

@@ -65,9 +65,10 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Returns whether the connection is busy, so that it must not make room for another one. The
-    /// connection is busy if Calls are without a response (`has_calls`), or if the RDMA Writes of a
-    /// response have not completed. These Writes are signalled.
+    /// Returns whether the connection is busy. A busy connection must not be closed to make space
+    /// for another connection. The connection is busy if Calls are without a response
+    /// (`has_calls`), or if the RDMA Writes of a response have not completed. These Writes are
+    /// signalled.
     ///
     /// A connection with a probe in flight counts as busy, too. This does not last: the probe
     /// completes, or the connection ends.
@@ -234,8 +235,8 @@ impl Life {
 
     /// Checks the progress of the send queue; the driver calls this after [`tick`](Self::tick).
     /// Returns [`Act::Probe`] if no completion came for half of [`Patience::transfer`]. A probe is
-    /// needed because the posted work requests may be unsignalled: if the probe completes, they
-    /// have completed.
+    /// needed because the posted work requests may be unsignalled. If the probe completes, all work
+    /// requests before it have completed.
     ///
     /// A completion is a sign of life, because the client's adapter acknowledged the completed
     /// request. So even a client whose adapter acknowledges a request only now and then keeps its

@@ -46,7 +46,8 @@ pub const LEAST_SENDS: u32 = 64;
 ///   registration, and may divide a Read in two.
 ///
 /// Devices round the length of a queue up to a power of two. So the returned length is two less
-/// than a power of two: one more entry is used for draining the queue, and rxe leaves one empty.
+/// than a power of two: one more entry is used for draining the queue, and the rxe device leaves
+/// one entry empty.
 pub const fn sends(pages: u32, elements: u32, segments: u32, regions: u32) -> u32 {
     let elements = match elements {
         0 => 1,

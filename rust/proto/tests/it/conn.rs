@@ -279,8 +279,9 @@ fn every_wait_of_an_attempt_is_bounded() {
     }
 }
 
-// If a connection request is not answered, a first mount gives up after a short time. The attempt
-// takes its whole time if the transport was connected before, or if the caller never gives up.
+// If a connection request is not answered, a first mount gives up after a short time. If the
+// transport was connected before, or if the caller never gives up, the attempt lasts until its
+// usual time limit.
 #[test]
 fn a_silent_server_ends_a_first_mount_soon_and_nothing_else() {
     for (trial, connected) in [(true, false), (true, true), (false, false), (false, true)] {
@@ -735,8 +736,9 @@ fn an_attempt_whose_probe_is_not_answered_goes_on_with_version_1() {
     assert!(matches!(actions[..], [Action::Fail { .. }]));
 }
 
-// With several rails an attempt has less time than the answer to the probe. Even then enough time
-// is left for version 1, also if the connection request took long.
+// With several rails, an attempt may end before the usual time limit of the probe. Even then the
+// attempt has enough time for version 1 after the probe. This is also true if the connection
+// request took long.
 #[test]
 fn a_short_attempt_leaves_time_for_version_1() {
     for (limit, takes) in [(4_000, 0), (4_000, 3_000), (10_000, 0), (10_000, 9_000)] {
@@ -785,8 +787,8 @@ fn a_peer_that_refuses_what_it_agreed_to_is_asked_again_or_gets_version_1() {
     }
 }
 
-// An administrator may change the address of the server. What the old server said does not count
-// then.
+// An administrator may change the address of the server. The client then forgets what it knew about
+// the version of the old server.
 #[test]
 fn another_server_is_asked_for_its_version() {
     for known in [Known::Lacking, Known::Doubtful(Rig::v2().now)] {
@@ -977,7 +979,7 @@ fn check_failure(
         rig.reach(stage);
         let epoch = rig.epoch();
         assert_eq!(rig.event(event(epoch)), [Action::TearDown { epoch }]);
-        // The RPC layer learns of the failed attempt only when all resources are released.
+        // The RPC layer learns of the failed attempt only after all resources are released.
         assert_eq!(rig.conn.phase(), Phase::Closing);
         let error = reason.error(!mounted);
         assert_eq!(

@@ -170,7 +170,7 @@ fn every_attempt_ends_in_time_whatever_the_peer_does() {
     assert_eq!(outcome, Ok(()));
 }
 
-/// The state of the transport that a driver can see.
+/// The part of the transport's state that a driver can see.
 #[derive(Default)]
 struct Model {
     /// The attempt or connection whose resources exist.

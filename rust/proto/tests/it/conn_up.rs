@@ -824,7 +824,7 @@ fn every_sign_of_the_end_has_its_own_name() {
         QpEvent::from_raw(1).name(),
         "fatal error (IB_EVENT_QP_FATAL)"
     );
-    // The names of the operations in verbs.
+    // The names that the RDMA verbs API uses for the operations.
     let opcodes = [
         Opcode::Send,
         Opcode::RegMr,

@@ -21,8 +21,8 @@ const DEPTH: u32 = 4;
 const SIZES: [u32; 4] = [2, 1, 3, 2];
 
 /// A send queue and its users. A user is a thread that posts items or handles completions. Before
-/// each step of one user, another user may run. `script` determines before which steps that
-/// happens.
+/// each step of one user, another user may run. `script` determines before which steps another user
+/// runs.
 struct World {
     script: Cell<u32>,
     nested: Cell<u32>,
@@ -124,9 +124,9 @@ impl PostQueue for World {
     }
 }
 
-// No announcement of free space is lost, whichever step of a thread another thread interrupts.
-// After the scripted steps nothing new is posted, and only completions happen. So after a lost
-// announcement, the deferred items would never be posted.
+// No announcement of free space is lost, even if another thread runs between any two steps of a
+// thread. After the scripted steps nothing new is posted, and only completions happen. So after a
+// lost announcement, the deferred items would never be posted.
 #[test]
 fn whatever_waits_is_posted() {
     let mut deferred = 0;

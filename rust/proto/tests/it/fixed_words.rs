@@ -371,9 +371,9 @@ fn an_inline_reply_begins_like_one() {
 
 #[test]
 fn only_a_reply_carries_a_grant() {
-    // Only the credit field of a Reply can be accepted as a grant. The types of error messages and
-    // of discarded messages have no credit field. The credit field of a reverse Call is not passed
-    // to `judge`.
+    // Only the credit field of a Reply can be accepted as a grant. The Rust types for error
+    // messages and for discarded messages have no credit field. The credit field of a reverse Call
+    // is not passed to `judge`.
     for version in VERSIONS {
         for credits in [0, 1, 77, 0xffff_ffff] {
             let mut message = Message::reply(version);

@@ -66,7 +66,7 @@ fn a_connection_begins_with_one_credit() {
 }
 
 // covers: V1-017
-// If no task waits for a call any more, the call still holds its credit until its reply arrives.
+// A call holds its credit until its reply arrives, even if no task waits for the call any more.
 #[test]
 fn an_abandoned_call_keeps_its_credit() {
     let mut credits = ForwardCredits::new(8);

@@ -86,8 +86,8 @@ fn a_connection_ends_the_outage() {
 // names the device once.
 #[test]
 fn a_device_that_is_never_answered_is_suspected() {
-    // An attempt of a first mount, an attempt over the only rail, and the two short limits of
-    // attempts over several rails.
+    // The time limits of an attempt: for a first mount, with a single rail, and the two shorter
+    // limits with several rails.
     let (first, usual) = (Millis::from_secs(15), Config::default().connect_timeout);
     let (hasty, of_rails) = (Millis::from_secs(4), Millis::from_secs(10));
     let suspects = |attempts: &[(ConnectError, Millis, bool)]| {

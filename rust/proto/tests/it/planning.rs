@@ -37,7 +37,8 @@ const MAX_HEADER_LEN: usize = 1324;
 
 /// Returns the number of bytes in a header, computed from the layout. `read` is the number of
 /// segments of the Read list. `write` is the number of segments of the Write chunk, or `None` if
-/// there is no Write chunk. `reply` is the same for the Reply chunk.
+/// there is no Write chunk. `reply` is the number of segments of the Reply chunk, or `None` if
+/// there is no Reply chunk.
 fn header_len(version: Version, read: usize, write: Option<usize>, reply: Option<usize>) -> usize {
     let fixed = match version {
         Version::V1 => 16,
@@ -620,8 +621,6 @@ fn headers_are_as_long_as_the_formula_says() {
             }
         }
     }
-    // For lengths that cannot occur, the computed message length saturates, so the message never
-    // fits.
 }
 
 /// The usual headers of version 1 are encoded by separate code. So this test compares headers of

@@ -36,7 +36,7 @@ const OFFERED: Segment = Segment {
 };
 const NON_DATA_MAX: u32 = 40;
 
-/// Returns the words of the returned chunk that reports `length` written bytes.
+/// Returns the words of a returned chunk, by which the server reports that it wrote `length` bytes.
 fn chunk(length: u32) -> [u32; 6] {
     [1, 1, 0x105, length, 1, 0x0f00]
 }

@@ -22,9 +22,9 @@ use xprtrdma_proto::{
 
 const NOW: Time = Time::from_millis(1_000_000);
 
-/// Returns a list of four rails, and a seat on the first rail. Two rails begin at port 1 of the
-/// device `a`, because the server has two addresses in that network. One rail begins at port 2 of
-/// `a`, and one at the device `b`.
+/// Returns a list of four rails, and the [`Seat`] of a connection that uses the first rail. Two
+/// rails begin at port 1 of the device `a`, because the server has two addresses in that network.
+/// One rail begins at port 2 of `a`, and one at the device `b`.
 fn four() -> (Rails, Seat) {
     let ip = |text: &str| text.parse::<IpAddr>().unwrap();
     let end = |addr, device, port| Local {
@@ -48,7 +48,8 @@ fn four() -> (Rails, Seat) {
     (rails, seat)
 }
 
-/// Returns the ends of the dead rails: device, port, and the last number of the server's address.
+/// Returns a text for each dead rail: the device, the port, and the last number of the server's
+/// address.
 fn dead(rails: &Rails) -> Vec<String> {
     let views = rails.views(NOW);
     let dead = views.filter(|view| view.standing == Standing::Dead);
@@ -60,8 +61,8 @@ fn dead(rails: &Rails) -> Vec<String> {
     .collect()
 }
 
-// Rails: a port that goes down ends all rails of the port. If the device fails, the rails of its
-// other port end, too.
+// Rails: if a port goes down, all rails of the port are dead. If the device fails, the rails of its
+// other port are dead, too.
 #[test]
 fn a_port_takes_all_its_rails_along() {
     for (whole_device, expected) in [
@@ -80,7 +81,7 @@ fn a_port_takes_all_its_rails_along() {
     }
 }
 
-// Rails: if no rail of another port is live, a connection need not leave its port.
+// Rails: a connection leaves a failed port only if a rail of another port is live.
 #[test]
 fn another_rail_of_the_same_port_does_not_help() {
     let (mut rails, seat) = four();
@@ -91,8 +92,8 @@ fn another_rail_of_the_same_port_does_not_help() {
     rails.leave(seat);
 }
 
-// Rails: if a port works again, its other rails are probed soon. The rail of the connection needs
-// no probe.
+// Rails: if the port of a connection works again, all rails of the port are probed soon, except for
+// the rail that the connection uses.
 #[test]
 fn a_port_that_works_again_has_its_other_rails_probed() {
     let (mut rails, seat) = four();

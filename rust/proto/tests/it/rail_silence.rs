@@ -331,7 +331,8 @@ fn only_calls_that_wait_make_silence_suspicious() {
     rails.leave(seat);
 }
 
-// Rails: a rail is not suspected if no other rail is live, because the connection could not move.
+// Rails: a rail is not suspected if no other rail is live, because the connection could not move to
+// another rail.
 #[test]
 fn a_single_rail_is_not_suspected() {
     let at = Time::from_millis;

@@ -641,8 +641,8 @@ fn a_rail_that_is_taken_off_the_list_is_left_slowly() {
     );
 }
 
-// Rails: a rail that failed and works again gets no connections for a minute. A rail that did not
-// work from the start, for example after a boot, gets connections without this delay.
+// Rails: a rail that failed and works again gets no connections for a minute. A rail that has never
+// worked before, for example after a boot, gets connections without this delay.
 #[test]
 fn a_rail_that_never_worked_gets_its_share_soon() {
     for (worked, rests) in [(false, false), (true, true)] {
@@ -753,9 +753,9 @@ fn a_doubt_ends_when_something_is_heard_or_probed() {
     }
 }
 
-// Rails: the policy limits the duration of a connection attempt only if several rails are known.
-// Rails that are not listed now count as well: a rail is not listed while its port is down, but it
-// may return.
+// Rails: the policy limits the duration of a connection attempt only if several rails are known. A
+// rail that is missing from the current list is still known: it is missing while its port is down,
+// but it may return.
 #[test]
 fn a_rail_that_is_not_listed_may_be_back() {
     for known in [1, 2] {

@@ -135,7 +135,8 @@ fn any_bytes_are_sorted_and_judged() {
         .unwrap();
 }
 
-/// The rules for the chunks of a Reply, implemented a second time for owned lists.
+/// Judges the chunks of a Reply with a second implementation of the rules, which copies the lists
+/// into vectors.
 fn judged_slowly(reply: &xprtrdma_proto::inbound::Reply<'_>, offer: &Offer<'_>) -> Verdict {
     let drop = Verdict::Discard(Counter::BadChunk);
     let writes: Vec<Vec<Segment>> = reply.lists.writes.clone().map(Iterator::collect).collect();
@@ -158,8 +159,8 @@ fn judged_slowly(reply: &xprtrdma_proto::inbound::Reply<'_>, offer: &Offer<'_>) 
             if (back.handle, back.offset) != (sent.handle, sent.offset) {
                 mismatch = true;
                 if offer.strict {
-                    // The first error ends the check. A length error in a later chunk would be
-                    // detected only after this error.
+                    // The first error ends the check, so a length error in a later chunk is not
+                    // detected.
                     return Err(Verdict::Discard(Counter::SegMismatch));
                 }
             }
@@ -235,8 +236,8 @@ fn judged_slowly(reply: &xprtrdma_proto::inbound::Reply<'_>, offer: &Offer<'_>) 
     })
 }
 
-/// Returns the segments after `bytes` bytes were written to them, beginning with the first segment.
-/// The length of each segment is then the number of bytes that were written to it.
+/// Returns the segments as they are after `bytes` bytes were written. The first segment is filled
+/// first. The length of each returned segment is the number of bytes that were written to it.
 fn filled(offered: &[Segment], bytes: u64) -> Vec<Segment> {
     let mut left = bytes;
     let fill = |segment: &Segment| {

@@ -204,8 +204,8 @@ fn a_rail_that_kills_what_uses_it_is_away_longer_each_time() {
         let grows = |pair: &[u64]| pair[1] > pair[0] || pair[1] >= HOUR;
         assert!(away.len() > 6 && away.windows(2).all(grows), "{away:?}");
         assert!(away.iter().all(|ms| *ms <= HOUR + HOUR / 4 + MINUTE));
-        // The rail now works for a longer time than it was last avoided. So after its next failure,
-        // the rail is avoided only for the shortest time.
+        // The rail now works for longer than the period for which it was last avoided. So after its
+        // next failure, the rail is avoided only for the shortest period.
         world.mends(0);
         world.run(3 * HOUR);
         assert!(world.is_even());
