@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Callbacks ([`Callback`]): requests that the server sends on the same connection, and this host's
-//! replies (RFC 8167).
+//! Callbacks ([`Callback`]): requests that the server sends on the client's connection, and this
+//! host's replies (RFC 8167).
 
 use crate::{
     backchannel::{
@@ -45,9 +45,9 @@ impl<T: Transport> Drop for Delivery<'_, T> {
     /// Drops the reference to the transport. Does not sleep.
     ///
     /// If all users of the transport have dropped their references, this reference is the last one.
-    /// In this case [`PutWork`] drops it, because here the drop could deadlock. The drop of the
-    /// last reference waits for the send lock. The thread that holds the send lock may wait for the
-    /// completion handler that runs this code.
+    /// In this case [`PutWork`] drops the reference, because the drop could deadlock in this
+    /// thread. The drop of the last reference waits for the send lock. The thread that holds the
+    /// send lock may wait for the completion handler that runs this code.
     fn drop(&mut self) {
         let raw = self.0.as_raw();
         // SAFETY: By the type invariant `self` owns a reference. The called function drops the
@@ -87,18 +87,19 @@ impl<T: Transport> Xprt<T> {
         // SAFETY: `deliver_callback` made this pointer from the box with `KBox::into_raw`.
         let slot = unsafe { KBox::from_raw(rqst.cast::<BcSlot>()) };
         xprt.inner.backchannel.put(slot);
-        // In the usual case the callback service calls this function. The dropped reference may
-        // then be the last reference. `deliver_callback` may also call this function, but its
-        // `Delivery` owns another reference.
+        // Usually the callback service calls this function, and the dropped reference may be the
+        // last one. If `deliver_callback` calls this function, the dropped reference is not the
+        // last one, because the `Delivery` of `deliver_callback` owns another reference.
         // SAFETY: This drops the reference that `xprt_enqueue_bc_request` took.
         unsafe { bindings::xprt_put(raw) };
     }
 
     /// Returns whether callbacks can be delivered to the transport.
     pub fn has_callbacks(&self) -> bool {
-        // A transport without users accepts no callbacks: no task waits for them, and their
-        // delivery must not become the only user of the transport. The last user may drop its
-        // reference at any time, so the result may already be outdated when this function returns.
+        // A transport without users accepts no callbacks. No task waits for these callbacks, and
+        // the delivery of a callback must not become the only user of the transport. The last user
+        // may drop its reference at any time, so the result may already be outdated when this
+        // function returns.
         self.inner.backchannel.is_ready() && !self.is_dying()
     }
 

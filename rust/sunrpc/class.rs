@@ -155,7 +155,8 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
         }
     });
 
-    // SAFETY: `raw` was allocated above. An IPv4 or IPv6 address fits into its address field.
+    // SAFETY: `raw` was allocated above. An IPv4 or IPv6 address fits into the address field of the
+    // transport.
     unsafe {
         let xprt = &mut *raw;
         ptr::copy_nonoverlapping(

@@ -60,7 +60,8 @@ pub struct Loan<'a, T: Transport> {
 }
 
 impl<'a, T: Transport> Loan<'a, T> {
-    /// Counts a lease for a part of a message. Returns `None` as [`Lease::new`] does.
+    /// Creates a lease, and returns the loan of a part of a message. Returns `None` if
+    /// [`Lease::new`] returns `None`.
     ///
     /// # Safety
     ///
@@ -160,8 +161,8 @@ unsafe impl<T: Transport> Send for Lease<T> {}
 impl<T: Transport> lend::Lender for Lease<T> {}
 
 impl<T: Transport> Lease<T> {
-    /// Counts a lease. Returns `None` if the request is pinned and has a lease already. The thread
-    /// that pinned the request may be ending that lease now, with
+    /// Creates and counts a lease. Returns `None` if the request is pinned and already has a lease.
+    /// In this case the thread that pinned the request may be ending that lease with
     /// [`Pinned::end_lease`](crate::call::Pinned::end_lease).
     ///
     /// # Safety
@@ -182,7 +183,8 @@ impl<T: Transport> Lease<T> {
         }
     }
 
-    /// Counts a lease of a request that already has a lease, unless the request is pinned.
+    /// Counts a further lease of a request that already has a lease, and returns true. If the
+    /// request is pinned, counts nothing and returns false.
     ///
     /// # Safety
     ///

@@ -138,7 +138,8 @@ pub struct Slot<T: Transport> {
     /// owner of the slot writes this field.
     rested: Atomic<bool>,
     pub(crate) buffers: UnsafeCell<Buffers>,
-    /// The page of the most recent look-up by address. Accessed only with the send lock held.
+    /// The address that was last translated to a page, and this page. Accessed only with the send
+    /// lock held.
     pub(crate) known_page: UnsafeCell<KnownPage>,
     #[pin]
     driver_data: T::SlotData,
@@ -285,7 +286,7 @@ impl<T: Transport> Pool<T> {
         unsafe { bindings::xprtrdma_take_this_bit(self.bits(), slot.index.into()) }
     }
 
-    /// Returns a slot to the pool. This function is a full barrier before all later accesses.
+    /// Returns a slot to the pool. The function ends with a full memory barrier.
     #[inline]
     pub(crate) fn push(&self, slot: &Slot<T>) {
         // SAFETY: By the type invariant, the bitmap has a bit for this slot.

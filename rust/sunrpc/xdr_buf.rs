@@ -86,8 +86,8 @@ impl<'a> XdrBuf<'a> {
         look!(self, tail[0].iov_len)
     }
 
-    /// Returns the length of the whole message in bytes, if the message is a call that is to be
-    /// sent.
+    /// Returns the length of the whole message in bytes. The result has a meaning only for a
+    /// message that is to be sent.
     #[inline]
     pub fn len(&self) -> usize {
         look!(self, len) as usize
@@ -182,8 +182,9 @@ impl<'a> XdrBuf<'a> {
         }
     }
 
-    /// Calls `take` with the piece of the page data after the first `skip` bytes, if any. Subtracts
-    /// the number of skipped bytes from `skip`. Returns `false` if `take` returned `false`.
+    /// Skips the first `skip` bytes of the page data, and subtracts the number of skipped bytes
+    /// from `skip`. Calls `take` with the piece that contains the remaining bytes, unless no bytes
+    /// remain. Returns `false` if `take` returned `false`.
     #[inline]
     fn rest_of_pages(&self, skip: &mut usize, take: &mut impl FnMut(Piece<'_>) -> bool) -> bool {
         let page_len = self.page_len();
@@ -227,7 +228,7 @@ impl<'a> XdrBuf<'a> {
     }
 }
 
-/// A view of a message that is to be sent, whose bytes do not change.
+/// A view of a message that is to be sent. The bytes of the message do not change.
 ///
 /// # Invariants
 ///
@@ -307,9 +308,9 @@ impl XdrBytes<'_> {
 /// A cache of one entry: the last translated address, and its page. The cache saves 10 instructions
 /// per RPC. A slot keeps its buffers, so the cache usually contains the needed page.
 ///
-/// The page of an address does not change while the memory is allocated. On machines whose memory
-/// cannot be unplugged, it never changes. On x86 and arm64 it never changes either, because the map
-/// of all pages is one virtual array.
+/// The page of an address does not change while the memory is allocated. It never changes on
+/// machines whose memory cannot be unplugged. It never changes on x86 and arm64 either, because
+/// their map of all pages is one virtual array.
 ///
 /// # Invariants
 ///
@@ -347,9 +348,9 @@ impl KnownPage {
     }
 }
 
-/// Calls `take` with the bytes of `vector` after the first `skip` bytes, if any. Subtracts the
-/// number of skipped bytes from `skip`. `vector` is a part of an RPC message. Returns `false` if
-/// `take` returned `false`.
+/// Skips the first `skip` bytes of `vector`, which is a part of an RPC message. Subtracts the
+/// number of skipped bytes from `skip`. Calls `take` with the remaining bytes, unless no bytes
+/// remain. Returns `false` if `take` returned `false`.
 #[inline]
 fn rest_of(vector: kvec, skip: &mut usize, take: &mut impl FnMut(Piece<'_>) -> bool) -> bool {
     let skipped = core::cmp::min(*skip, vector.iov_len);

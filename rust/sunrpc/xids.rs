@@ -35,8 +35,8 @@ pub(crate) const NUMBERS: u32 = 1 << 14;
 /// This bit is set in each xid from the bag of xids. In this file all xids are in host byte order.
 const SECRET: u32 = 1 << 31;
 
-/// The value of a slot of the bag of xids that contains no xid. The value of any other slot has the
-/// [`SECRET`] bit.
+/// The value of an empty slot in the bag of xids. The value of any other slot has the [`SECRET`]
+/// bit.
 const EMPTY: u32 = 0;
 
 /// Number of calls after which an unused xid is discarded from the bag of xids. An older xid could

@@ -175,8 +175,8 @@ impl<T: Transport> Xprt<T> {
         self.pool().iter()
     }
 
-    /// Returns the number of slots that tasks own. Slots of tasks that wait are included. The
-    /// result is only a hint, because the number may change at any time.
+    /// Returns the number of slots that tasks own. A task owns its slot even while the task sleeps.
+    /// The result is only a hint, because the number may change at any time.
     pub fn slots_in_use(&self) -> usize {
         self.pool().in_use()
     }

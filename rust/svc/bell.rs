@@ -16,7 +16,7 @@ use xprtrdma_bindings as bindings;
 /// Tells the RPC server that connection requests wait at a listener, or that the listener's device
 /// is being removed.
 ///
-/// The bell may be rung before the RPC server knows the listener, and after the RPC server has
+/// Events may be reported before the RPC server knows the listener, and after the RPC server has
 /// forgotten the listener.
 #[derive(Clone)]
 pub struct Bell(Arc<Shared>);
@@ -85,7 +85,7 @@ impl Bell {
         }
     }
 
-    /// Connects the bell to a listener that will be passed to the RPC server.
+    /// Connects the [`Bell`] to the transport of a listener that will be passed to the RPC server.
     ///
     /// # Safety
     ///
@@ -106,8 +106,8 @@ impl Bell {
         *wire = Wire::Connected(xprt);
     }
 
-    /// Disconnects the bell, so that ringing it has no effect. Afterwards the bell does not use the
-    /// transport any more.
+    /// Disconnects the [`Bell`] from the listener. Afterwards reported events have no effect, and
+    /// the [`Bell`] does not use the transport any more.
     pub(crate) fn cut(&self) {
         *self.0.wire.lock() = Wire::Cut;
     }

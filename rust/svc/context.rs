@@ -44,8 +44,8 @@ pub enum Place<P> {
     },
     /// The whole RPC message is in pages.
     Pages {
-        /// Length of the received message without its part of the RPC message. The pages contain
-        /// that part, too.
+        /// Offset in the received message at which its part of the RPC message begins. The pages
+        /// contain a copy of this part.
         start: usize,
         /// The pages of the RPC message.
         pages: P,
@@ -67,8 +67,8 @@ pub(crate) struct Context<S: Service> {
     pub(crate) next: MaybeUninit<*mut Context<S>>,
 }
 
-/// A call that has arrived. Its state is in memory of its own message, so that no memory is
-/// allocated for most calls.
+/// A call that has arrived. The state of the call is in the memory of its own message, so that most
+/// calls need no memory allocation.
 ///
 /// # Invariants
 ///
@@ -266,9 +266,10 @@ impl<S: Service> Context<S> {
                 let first = pages.len().min(PAGE_SIZE);
                 // NO-OVERFLOW: `first` is at most the length.
                 let rest = pages.len().wrapping_sub(first);
-                // The SYMLINK decoder of NFSv3 reads `pages[0]` even if there is no second page.
-                // In that case `array` still points to an element of the array of pages, which has
-                // one element more than there are pages.
+                // `array` begins with the second page, because the first page is the head. The
+                // SYMLINK decoder of NFSv3 reads `arg.pages[0]` even if there is no second page. In
+                // that case `array` still points to an element, because the array of pages has one
+                // element more than there are pages.
                 let array = pages.array().as_ptr().wrapping_add(1);
                 let head = pages.first().as_ptr();
                 ((head, first), (Some(array), rest), (None, 0))

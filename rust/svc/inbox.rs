@@ -147,8 +147,8 @@ impl<S: Service> Drop for InboxOwner<S> {
 impl<S: Service> Inbox<S> {
     /// Adds a call, and wakes a thread of the RPC server, which takes the call.
     ///
-    /// Fails if the RPC server has forgotten the connection. The call and its message are then
-    /// dropped, and no reply is sent.
+    /// Fails if the RPC server has forgotten the connection. In this case the call and its message
+    /// are dropped, and no reply is sent.
     #[inline(always)]
     pub fn push(&self, call: Arrived<S>) -> Result {
         let mut state = self.0.state.lock();

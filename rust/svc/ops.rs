@@ -67,7 +67,8 @@ impl<S: Service> Ops<S> {
         xpo_detach: Some(Self::detach_listener),
         xpo_free: Some(Self::free_listener),
         // A thread of the RPC server calls this function after it has handled a transport, even if
-        // the transport is a listener. So a listener needs the function, which does nothing.
+        // the transport is a listener. So a listener must have this function, although the function
+        // does nothing.
         xpo_release_ctxt: Some(Self::release_none),
         ..Self::COMMON
     };
@@ -133,7 +134,8 @@ impl<S: Service> Ops<S> {
         let xprt = unsafe { place.make(net, serv, &Self::LISTENER, &local, of_us) };
         // SAFETY: The transport was created above and is valid.
         unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), bindings::XPT_LISTENER) };
-        // SAFETY: The RPC server detaches a listener before it drops its own reference.
+        // SAFETY: The RPC server drops its reference to a listener only after it has detached the
+        // listener.
         unsafe { bell.connect(xprt) };
         Ok(xprt.as_ptr())
     }
@@ -218,7 +220,8 @@ impl<S: Service> Ops<S> {
         }
         // SAFETY: The transport was created above.
         let made = unsafe { SvcXprt::<Connection<S>>::inner(new.as_ptr()) };
-        // SAFETY: The RPC server detaches a connection before it drops its own reference.
+        // SAFETY: The RPC server drops its reference to a connection only after it has detached the
+        // connection.
         unsafe { made.inbox.connect(new) };
         new.as_ptr()
     }
@@ -335,7 +338,8 @@ impl<S: Service> Ops<S> {
         let Some(context) = NonNull::new(context.cast::<Context<S>>()) else {
             return;
         };
-        // SAFETY: `recvfrom` set the pointer. The RPC server releases it once, and then clears it.
+        // SAFETY: `recvfrom` set the pointer. The RPC server passes the pointer to this function
+        // once, and then clears its own copy.
         let mut context = unsafe { Arrived::from_raw(context) };
         // SAFETY: The transport is the call's connection, and the caller holds a reference to it.
         let connection = unsafe { SvcXprt::<Connection<S>>::inner(xprt) };

@@ -81,7 +81,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Copies bytes that are not all in the head, see [`Reply::copy`].
+    /// Copies bytes of which at least one is outside the head; see [`Reply::copy`].
     #[inline(never)]
     fn copy_from_parts(&self, from: u32, to: &mut [u8]) -> Result {
         let len = u32::try_from(to.len())?;
@@ -91,8 +91,9 @@ impl<'a> Reply<'a> {
         self.message.copy_from_parts(from, to)
     }
 
-    /// Returns the 4 bytes at offset `at` as a number in network byte order. Returns `None` if the
-    /// message is too short, or if the pages of these bytes were taken. Does not sleep.
+    /// Returns the 32-bit number at offset `at`. The message contains the number in network byte
+    /// order. Returns `None` if the message is too short, or if the pages of these bytes were
+    /// taken. Does not sleep.
     #[inline]
     pub fn word(&self, at: u32) -> Option<u32> {
         let mut word = [0; 4];
@@ -119,8 +120,8 @@ impl<'a> Reply<'a> {
         self.take(0, self.message.0.page_len, list)
     }
 
-    /// Does what [`Reply::take_pages`] does, but `skip` is an offset in the middle part. The bytes
-    /// must be in the middle part; this is not checked.
+    /// Does what [`Reply::take_pages`] does, for `len` bytes from offset `skip` of the middle part
+    /// on. The caller must make sure that these bytes are in the middle part.
     #[inline(always)]
     fn take(&mut self, skip: u32, len: u32, list: Option<PageList>) -> Option<PageRefs> {
         if !self.taken.is_empty() {
@@ -144,8 +145,8 @@ impl<'a> Reply<'a> {
         }
         // SAFETY: The elements are in the part of the thread's array that the thread uses for this
         // reply. So the thread has a reference to the page of each element, and may pass the
-        // references on: later `end` removes the pages from the array, and until then no code uses
-        // the middle part.
+        // references on. The function `end` later removes the pages from the array. Until then no
+        // code uses the middle part.
         let refs = unsafe { PageRefs::take(raw.pages, offset, len as usize, list) }.ok()?;
         // INVARIANT: The references to the pages of these elements were passed to `refs` above.
         self.taken = offset / PAGE_SIZE..count;
@@ -251,7 +252,7 @@ impl<'a> Encoded<'a> {
         u64::from(from).wrapping_add(len as u64) <= self.0.head[0].iov_len as u64
     }
 
-    /// Copies bytes that are not all in the head, see [`Encoded::copy`].
+    /// Copies bytes of which at least one is outside the head; see [`Encoded::copy`].
     #[inline(never)]
     fn copy_from_parts(&self, from: u32, to: &mut [u8]) -> Result {
         let len = u32::try_from(to.len())?;

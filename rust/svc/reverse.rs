@@ -120,7 +120,8 @@ impl<S: Service> Line<S> {
         let Some(xprt) = state.xprt else {
             return false;
         };
-        // SAFETY: By the type invariant, the transport is valid as long as `state` is held.
+        // SAFETY: By the type invariant, the transport is valid as long as the lock on the state is
+        // held.
         let (queue, transport) = unsafe {
             let raw = xprt.as_ptr();
             (
@@ -161,7 +162,7 @@ impl<S: Service> Line<S> {
         true
     }
 
-    /// Returns the object that sends calls, if calls can be sent.
+    /// Returns the object that sends calls, or `None` if no calls can be sent.
     fn sender(&self) -> Option<S::Sender> {
         self.0.state.lock().sender.clone()
     }
@@ -211,7 +212,7 @@ unsafe fn take_reply(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> c_int {
     // Every transport must copy `rq_rcv_buf` to `rq_private_buf`, because the RPC client compares
     // the two structures.
     // SAFETY: By this function's contract both buffers exist, and no other code uses the private
-    // one.
+    // buffer.
     unsafe {
         ptr::copy_nonoverlapping(
             &raw const (*rqst).rq_rcv_buf,
@@ -220,7 +221,7 @@ unsafe fn take_reply(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> c_int {
         );
     }
     // SAFETY: By this function's contract both buffers exist, and no other code uses the private
-    // one.
+    // buffer.
     let head = unsafe { (*rqst).rq_private_buf.head[0] };
     let copied = message.len().min(head.iov_len);
     // SAFETY: The head has at least `copied` bytes. The message does not overlap the head.

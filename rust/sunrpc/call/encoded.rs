@@ -100,7 +100,7 @@ impl<'a, T: Transport> Encoded<'a, T> {
         }
     }
 
-    /// Returns the period of this request's timer. The timer is running or has just fired.
+    /// Returns the duration of this request's timer. The timer is running or has just expired.
     pub fn timer_span(&self) -> Jiffies {
         // SAFETY: By the type invariant, the pointer is valid.
         Jiffies(unsafe { (*self.rqst()).rq_timeout })

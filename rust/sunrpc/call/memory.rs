@@ -49,13 +49,14 @@ pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
 
 /// Allocates more memory for a reply whose head is longer than the `allocated` bytes.
 ///
-/// The head contains the verifier, whose length the RPC client estimates. For each security flavour
-/// there is one estimate for all servers, and each reply from any server corrects it. If the
-/// estimate grows between the allocation and the encoding of this request, the head becomes longer.
-/// It may then be longer than the allocated memory.
+/// The head contains the verifier, whose length the RPC client estimates. The RPC client keeps one
+/// estimate for each security flavour, and each reply from any server corrects the estimate of its
+/// flavour. If the estimate grows between the allocation and the encoding of this request, the head
+/// becomes longer. The head may then be longer than the allocated memory.
 ///
 /// The RPC client sets the length of the tail to the allocated length minus the length of the head.
-/// In this case the difference is negative, so this function sets the length again.
+/// If the head is longer than the allocated memory, the difference is negative. So this function
+/// sets the length of the tail again.
 #[cold]
 fn lengthen<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf, allocated: usize) -> Result {
     let head = buf.head[0].iov_len;
@@ -77,13 +78,13 @@ fn lengthen<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf, allocated
     Ok(())
 }
 
-/// Length in bytes below which the head of a call is never sent in a Read chunk. The value is the
-/// smallest limit on inline messages (V1-025) minus the length of the shortest header, which has
-/// seven words (RFC 8166, 4.2).
+/// If the head of a call is shorter than this number of bytes, the head is never sent in a Read
+/// chunk. The value is the smallest limit on inline messages (V1-025) minus the length of the
+/// shortest header, which has seven words (RFC 8166, 4.2).
 const LONG_HEAD: usize = 1024 - 28;
 
-/// If the peer can have access to the head of the call, makes the next encoding of the call use
-/// other memory. May sleep.
+/// Makes the next encoding of the call use other memory, if the peer may have access to the head of
+/// the present encoding. May sleep.
 ///
 /// The RPC client can encode a call again without asking the transport. With `sec=krb5p` the RPC
 /// client first writes the arguments into the head in plain text, and then encrypts them in the
@@ -142,8 +143,8 @@ pub(super) unsafe fn clear_start(buf: *mut bindings::xdr_buf) {
 }
 
 /// Prepares the memory of a reply that has pages. Allocates pages that are missing. If possible,
-/// also moves the head and the tail: then the head ends at a page boundary, and the tail begins at
-/// a page boundary. In the reply to a READ, head and tail are not moved.
+/// also moves the head so that it ends at a page boundary, and the tail so that it begins at a page
+/// boundary. The head and the tail of the reply to a READ are not moved.
 #[inline(never)]
 fn prepare_pages<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf) -> Result {
     if buf.flags & bindings::XDRBUF_SPARSE_PAGES != 0 {
@@ -178,8 +179,8 @@ fn prepare_pages<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf) -> R
         // SAFETY: The slot has a request, so the request has a transport.
         let xprt = unsafe { xprt_of::<T>(slot.rqst.get()) };
         let grown = |bytes| xprt.pool().count_buffered(bytes);
-        // A buffer whose size is a power of two is aligned to its size, so its middle is a page
-        // boundary.
+        // The buffer has two pages. It is aligned to its size, because its size is a power of two.
+        // So the middle of the buffer is a page boundary.
         if let Ok(base) = buffers.bordered.ensure(2 * PAGE_SIZE, grown) {
             let border = base.cast::<u8>().wrapping_add(PAGE_SIZE);
             buf.head[0].iov_base = border.wrapping_sub(head).cast();

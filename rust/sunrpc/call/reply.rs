@@ -43,7 +43,7 @@ use xprtrdma_bindings as bindings;
 /// # Invariants
 ///
 /// This value owns a pin of the request. At most one such value exists for a request:
-/// [`Xprt::lookup`] sets `Slot::pinned`, and makes no value while the flag is set.
+/// [`Xprt::lookup`] sets `Slot::pinned`, and returns `None` while the flag is set.
 ///
 /// # Examples
 ///
@@ -180,12 +180,13 @@ impl<T: Transport> Pinned<T> {
         Ok(())
     }
 
-    /// Completes the request with a reply of `len` bytes, which the caller has placed.
+    /// Completes the request with a reply of `len` bytes, which the caller has placed in the memory
+    /// for the reply.
     ///
     /// If some of these bytes were not written, the upper layer finds other bytes in their place:
     ///
     /// - In the slot's buffers it finds zeroes or bytes of an earlier reply, because these buffers
-    ///   are allocated with zeroes.
+    ///   are zeroed when they are allocated.
     /// - In pages it finds its own bytes, because the pages belong to the upper layer.
     ///
     /// # Errors
@@ -205,11 +206,11 @@ impl<T: Transport> Pinned<T> {
         Ok(())
     }
 
-    /// Ends the request with an error. The request was passed to [`Transport::send`] before.
+    /// Ends the request with an error. The request must have been passed to [`Transport::send`].
     /// Returns `self` while the request has leases.
     ///
-    /// The task receives the error whether or not it already sleeps. A task that does not sleep yet
-    /// encodes the request again, and the encoding then returns the error.
+    /// The task receives the error even if the task does not sleep yet. In this case the task
+    /// encodes the request again, and the encoding returns the error.
     pub fn fail(self, error: Error) -> Result<(), Self> {
         if self.slot().is_leased() {
             return Err(self);
@@ -222,11 +223,12 @@ impl<T: Transport> Pinned<T> {
         Ok(())
     }
 
-    /// Drops the pin that `self` owns and that [`Xprt::lookup`] made.
+    /// Drops the pin that [`Xprt::lookup`] made. `self` owns this pin.
     ///
     /// # Safety
     ///
-    /// The caller has held the queue lock since it read `state`, and does not use `self` any more.
+    /// The caller has held the queue lock since it read the task's `state`, and does not use `self`
+    /// any more.
     #[inline]
     unsafe fn unpin(&self, state: RunState) {
         // SAFETY: By the caller's contract, the queue lock is held. By the type invariant, `self`
@@ -355,8 +357,8 @@ unsafe fn place_around_item(rqst: *mut bindings::rpc_rqst, message: &[u8], data:
         let page_len = (*rqst).rq_rcv_buf.page_len as usize;
         if message.len() > head_len && data < page_len {
             // The inline part is longer than the head, and the data item does not fill the pages.
-            // So some inline bytes would be copied to the pages. If the reply has a data item, this
-            // is an error.
+            // So a copy of the inline part would continue in the pages. If the reply has a data
+            // item, such a reply is an error.
             return if data == 0 {
                 place_beyond_head(rqst, message)
             } else {

@@ -74,7 +74,7 @@ impl<T: Transport> Ops<T> {
                 // SAFETY: The task's request belongs to a transport of class `T`.
                 let xids = unsafe { &xprt_of::<T>(rqst).inner.xids };
                 // This code gives the request a new xid. If the RPC client restarts a call, the
-                // request may still have its buffers. Then this code is not reached, and the
+                // request may still have its buffers. In that case this code does not run, and the
                 // request keeps its xid.
                 // SAFETY: This field of the request belongs to the task.
                 let mut xid = unsafe { (*rqst).rq_xid };

@@ -24,8 +24,8 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// [`Transport::busy_poll`] is called only if at least this time remains before the request times
-/// out, in jiffies.
+/// [`Transport::busy_poll`] is called only if at least this number of jiffies remains before the
+/// request times out.
 const POLL_FROM: usize = 20 * bindings::CONFIG_HZ as usize;
 
 #[expect(
@@ -90,11 +90,11 @@ impl<T: Transport> Ops<T> {
         }
     }
 
-    /// The additional step of a task whose request failed while it was being sent. The RPC client
-    /// closes the connection that is recorded in the request of such a task.
-    /// [`Pinned::fail`](crate::call::Pinned::fail) records an earlier connection, but then the RPC
-    /// client records the current connection. This step records an earlier connection again, so
-    /// that the current connection stays open.
+    /// The additional step of a task whose request failed while it was being sent. After such a
+    /// failure the RPC client closes the connection whose cookie is in the request.
+    /// [`Pinned::fail`](crate::call::Pinned::fail) stores the cookie of an earlier connection, but
+    /// the RPC client then overwrites it with the cookie of the current connection. This step
+    /// stores the cookie of an earlier connection again, so that the current connection stays open.
     #[cfg(not(xprtrdma_upstream))]
     unsafe extern "C" fn leave(task: *mut bindings::rpc_task) {
         // SAFETY: The RPC client calls this function as the task's next step, and the task has a
@@ -120,8 +120,8 @@ impl<T: Transport> Ops<T> {
 
     unsafe extern "C" fn busy_poll(task: *mut bindings::rpc_task) {
         // SAFETY: The RPC client calls this function as the step that `add_step` added to the task.
-        // In kernels with `poll_for_reply`, that function calls this one. The task has a request
-        // of class `T` and does nothing else now.
+        // In kernels with `poll_for_reply`, `poll_for_reply` calls this function instead. The task
+        // has a request of class `T` and does nothing else now.
         unsafe {
             let xprt = xprt_of::<T>((*task).tk_rqstp);
             // Only a thread of sufficient priority polls, because a thread of low priority would

@@ -74,8 +74,8 @@ mod suite {
         ensure_eq!(driver::SENDS.load(Relaxed), 20);
         ensure_eq!(driver::CHECKS.load(Relaxed), 20);
         // The driver revoked the access to the memory of each call once, before the memory was
-        // released. The driver did not revoke anything for a queued call, because the call was not
-        // sent.
+        // released. When a call was queued, the driver revoked nothing, because the call was not
+        // sent yet.
         ensure_eq!(driver::REVOKES.load(Relaxed), 20);
         client.end()
     }
@@ -100,8 +100,8 @@ mod suite {
         driver::fail_connects(3);
         client.null()?.wait()?;
         ensure_eq!(driver::CONNECTS.load(Relaxed), 4);
-        // After a refused attempt the RPC client requests that the connection be closed. The
-        // request has no effect, because the connection's cookie has changed.
+        // After a refused connection attempt the RPC client requests that the connection be closed.
+        // The request has no effect, because the connection's cookie has changed.
         ensure_eq!(driver::CLOSES.load(Relaxed), 0);
         client.end()
     }
@@ -175,7 +175,7 @@ mod suite {
     fn tasks_without_a_slot_get_one_in_turn() -> Test {
         calm();
         let class = Registration::<Driver>::new()?;
-        // The last slot numbers need more than one word of the bitmap.
+        // With 66 slots, the bitmap of free slots has more than one word.
         for (slots, calls) in [(1u16, 12), (2, 12), (3, 12), (66, 70)] {
             driver::slots(slots);
             let client = Client::new(false)?;
@@ -322,8 +322,9 @@ mod suite {
         // thread waits yet for the end of the request's leases.
         let lend = || unsafe { Lease::new(slot) };
         let first = lend().ok_or(EINVAL)?;
-        // While a thread has pinned the request, no second lease of its memory is created. That
-        // thread may end the first lease, and assumes that no other lease exists.
+        // While a thread has pinned the request, no second lease of the request's memory is
+        // created. The thread that has pinned the request may end the first lease, and assumes that
+        // no other lease exists.
         ensure!(lend().is_none());
         drop(pinned);
         let (second, third) = (lend().ok_or(EINVAL)?, lend().ok_or(EINVAL)?);
@@ -449,7 +450,7 @@ mod suite {
     }
 
     // covers: V1-105: a killed process waits a limited time for the peer before it takes its memory
-    // back. Tasks without a process wait without a limit, as the previous test shows.
+    // back. Tasks without a process take their memory back without this wait.
     #[test]
     fn a_killed_process_lingers_for_a_while() -> Test {
         let client = Alone::new()?;
@@ -478,7 +479,7 @@ mod suite {
         client.end()
     }
 
-    // covers: V1-105: when a call is encoded again or ends, no page is returned that the peer may
+    // covers: V1-105: when a call is encoded again or ends, no page is freed that the peer may
     // still read.
     #[test]
     fn pages_of_the_security_flavour_outlast_their_loan() -> Test {
@@ -506,7 +507,7 @@ mod suite {
             ensure_eq!(releases(), 0);
             ensure!(loan.first_bytes().eq([0x11, 0x22]));
             ensure_eq!(driver::SENDS.load(Relaxed), sends);
-            // The inline arguments of the second encoding do not overlap the borrowed memory of the
+            // The inline arguments of the second encoding do not overlap the lent memory of the
             // first encoding.
             ensure_eq!(head() == lent_head, killed);
             drop(loan);
@@ -517,7 +518,7 @@ mod suite {
             }
             client.wait_kept(1)?;
             ensure_eq!(releases(), 1);
-            // The driver has borrowed the pages of the second encoding, too.
+            // The driver has lent the pages of the second encoding, too.
             let loan = client.xprt().data().take_lent().ok_or(ENOENT)?;
             ensure!(loan.first_bytes().eq([0x11, 0x22]));
             drop(loan);
@@ -532,9 +533,9 @@ mod suite {
     fn replies_go_where_they_belong() -> Test {
         let client = Alone::new()?;
         fate(Fate::Kept);
-        // Columns: offset of the data in the first page, length of the memory in the pages, number
-        // of data bytes in the reply, whether the call is a READ, whether pages are not allocated
-        // yet.
+        // Columns: offset of the data in the first page, length of the memory for the data, number
+        // of data bytes in the reply, whether the call is a READ, whether the pages are still to be
+        // allocated.
         for (base, len, data, read, sparse) in [
             (0, 100, 100, false, false),
             (0, 100, 3, false, false),
@@ -549,7 +550,7 @@ mod suite {
             let pending = client.get(memory)?;
             let xid = only(&client)?;
             let mut rest = KVec::new();
-            // CAST: `data` is a few thousand.
+            // CAST: `data` is at most a few thousand.
             rest.extend_from_slice(&(data as u32).to_be_bytes(), GFP_KERNEL)?;
             for i in 0..data {
                 rest.push((i % 251) as u8, GFP_KERNEL)?;
@@ -586,7 +587,7 @@ mod suite {
             let xid = only(&client)?;
             // The data of the reply are already in the pages. The message contains the bytes before
             // the data.
-            // CAST: `data` is a few thousand.
+            // CAST: `data` is at most a few thousand.
             let answer = reply(xid, &(data as u32).to_be_bytes())?;
             let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
             if (1..5000).contains(&data) {
@@ -608,9 +609,9 @@ mod suite {
         client.end()
     }
 
-    // covers: The RPC client stores the expected length of a verifier once for each security
-    // flavour, for all servers. So the head of a reply can become longer after its memory was
-    // allocated.
+    // covers: The RPC client stores one expected length of a verifier for each security flavour,
+    // and uses it for all servers. So a reply from another server can make the head of a reply
+    // longer after the memory for the reply was allocated.
     #[test]
     fn a_head_longer_than_its_memory_gets_more() -> Test {
         let client = Alone::new()?;
@@ -626,7 +627,7 @@ mod suite {
             }
             let pending = client.get(memory)?;
             let xid = only(&client)?;
-            // CAST: `data` is a few thousand.
+            // CAST: `data` is at most a few thousand.
             let answer = reply(xid, &(data as u32).to_be_bytes())?;
             let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
             let shape = pinned.reply();

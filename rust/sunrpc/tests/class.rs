@@ -37,7 +37,7 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Minimum number of allocations that must fail. A smaller number would show that the injected
+/// Minimum number of failed allocations in a test. A smaller number would show that the injected
 /// faults do not reach the code.
 const FEW: usize = 4;
 
@@ -81,7 +81,8 @@ mod suite {
                 Ok(())
             },
         )?;
-        // The call makes at least three allocations: the work queues and the shared objects.
+        // The call allocates the work queues and the shared objects. At least three of these
+        // allocations must fail.
         ensure_at_least!(errors, 3);
         // The failed calls have left no object behind, so the class can be registered.
         drop(Registration::<Driver>::new()?);

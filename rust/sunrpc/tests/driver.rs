@@ -63,7 +63,7 @@ pub(super) const REFUSED: &str = "refused";
 pub(super) enum Step {
     Limits,
     New,
-    /// The driver fails when the slot with this number is created.
+    /// The driver fails when it creates the slot with this number. The first slot has the number 1.
     Call(i32),
     Start,
 }
@@ -81,9 +81,9 @@ pub(super) enum Fate {
     NotConnected = 4,
     /// The driver ends the call with an error while the call is being sent.
     Refused = 5,
-    /// While the first call is sent, a second call waits for the send lock. So the thread of the
-    /// first call also sends the second call. During that send, the driver ends the first call with
-    /// an error: the first call fails before its task can sleep.
+    /// The first call fails before its task can sleep. While the first call is sent, a second call
+    /// waits for the send lock. So the thread of the first call also sends the second call. During
+    /// that send, the driver ends the first call with an error.
     FailsAwake = 6,
     /// The call is sent, the driver remembers its xid, and its pages are lent.
     Lent = 7,
@@ -145,8 +145,8 @@ pub(super) fn calm() {
         one.store(0, Relaxed);
     }
     SLOTS.store(4, Relaxed);
-    // The limit is ten minutes, so in practice no test reaches it. The limit applies only to
-    // synchronous tasks that run outside of kernel workers. Other tasks do not wait.
+    // At its end a call waits at most ten minutes until its memory is no longer lent. In practice
+    // no test reaches this limit. Only synchronous tasks that run outside of kernel workers wait.
     linger(600_000);
 }
 

@@ -199,7 +199,8 @@ impl Memory {
         self
     }
 
-    /// Makes the client send copies of the pages, which are freed when the call is encoded again.
+    /// Makes the client send copies of the pages. The copies are freed when the call is encoded
+    /// again or ends.
     pub(super) fn wrapped(mut self: KBox<Self>) -> KBox<Self> {
         self.io.wrapped = true;
         self

@@ -100,8 +100,8 @@ fn bytes(piece: &Piece<'_>, out: &mut KVec<u8>) -> Result {
     let (mut offset, mut left) = (piece.first, piece.len);
     let last = piece.more.len();
     for (i, page) in Iterator::chain(iter::once(&piece.page), piece.more).enumerate() {
-        // A piece may be longer than its listed pages. It then continues in the memory after the
-        // last listed page.
+        // A piece may be longer than its listed pages. In this case the rest of the piece directly
+        // follows the last listed page in memory.
         let here = if i < last { PAGE_SIZE - offset } else { left };
         // SAFETY: The piece is part of this object's memory, which is in the linear mapping.
         let bytes = unsafe {
@@ -267,8 +267,8 @@ mod suite {
     #[test]
     fn an_only_piece_is_all_of_its_part() -> Test {
         let mut found = 0;
-        // `known` caches the page of one address. All messages of this test share it. So when a
-        // message is read, the cache contains the page of an earlier message's head.
+        // `known` caches the page of one address. All messages of this test share the cache. So
+        // when a message is read, the cache contains the page of an earlier message's head.
         let known = KnownPage::none();
         for shape in SHAPES {
             let message = Message::new(shape)?;

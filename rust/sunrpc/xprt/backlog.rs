@@ -20,7 +20,7 @@ impl<T: Transport> Xprt<T> {
     /// Called only as `rpc_xprt_ops::alloc_slot` of this transport.
     pub(crate) unsafe fn alloc_slot(&self, task: *mut bindings::rpc_task) {
         let Some(slot) = self.pool().pop() else {
-            // SAFETY: The contract of this function is the contract of the called function.
+            // SAFETY: The called function has the same contract as this function.
             return unsafe { self.wait_for_slot(task) };
         };
         // SAFETY: During the call only this thread uses the task.
@@ -42,7 +42,8 @@ impl<T: Transport> Xprt<T> {
             (*task).tk_status = EAGAIN.to_errno();
             bindings::xprt_add_backlog_noncongested(self.as_raw(), task);
         }
-        // ORDERING: Orders the queueing of the task before `feed_backlog` looks for a free slot.
+        // ORDERING: The barrier orders the queueing of the task before `feed_backlog` searches for
+        // a free slot.
         compat::smp_mb();
         self.feed_backlog();
     }

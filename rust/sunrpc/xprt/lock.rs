@@ -109,8 +109,9 @@ impl<T: Transport> ConnectLock<T> {
     fn end(&self, result: Result) {
         let this = self.xprt();
         let xprt = this.as_raw();
-        // A task that is woken with 0 would conclude that another task has reconnected. So the
-        // tasks are woken with `EAGAIN`, and test whether the transport is connected.
+        // If the attempt succeeds, the tasks are woken with `EAGAIN`, and test whether the
+        // transport is connected. A task that is woken with 0 would conclude that another task has
+        // reconnected.
         let status = result.err().unwrap_or(EAGAIN).to_errno();
         // SAFETY: The send lock is held, so no other thread connects or closes the transport. After
         // the unlock only the pending queue is accessed, and the tasks on this queue keep the

@@ -39,7 +39,7 @@ impl<T: Transport> Xprt<T> {
     }
 
     /// Resets the credit accounting for a new connection. Afterwards no request counts as in
-    /// flight, and the window is `cwnd` (one credit by V1-014).
+    /// flight, and the window is `cwnd`. By V1-014 a new connection begins with one credit.
     pub fn reset_window(&self, _lock: &SendLock<'_, T>, cwnd: u32) {
         let _transport = self.transport_lock().lock();
         for slot in self.slots() {

@@ -137,7 +137,7 @@ impl<S: Service> Ops<S> {
             message: unsafe { Encoded::from_raw(&(*rqst).rq_snd_buf) },
         };
         let len = outgoing.message.len();
-        // SAFETY: The transport's send lock is held, and the request is on its queue.
+        // SAFETY: The transport's send lock is held, and the request is on the transport's queue.
         if !unsafe { bindings::xprt_request_get_cong(raw, rqst) } {
             // The client accepts no more calls at present. The task waits until another call
             // completes.
@@ -185,13 +185,13 @@ impl<S: Service> Ops<S> {
     unsafe extern "C" fn destroy(raw: *mut bindings::rpc_xprt) {
         // SAFETY: The transport is valid, and the count is read as an atomic variable.
         if !unsafe { bindings::xprtrdma_is_dying(raw) } {
-            // The transport still has references: the RPC client destroys it because there was no
-            // memory for the transport's name. So this code only drops the RPC client's reference.
-            // The transport is freed when the last reference is dropped.
+            // The transport still has references. In this case the RPC client calls this function
+            // because it had no memory for the transport's name. So this code only drops the RPC
+            // client's reference. The transport is freed when the last reference is dropped.
             // SAFETY: The caller holds the send lock and does nothing more with the transport.
             unsafe { bindings::svcrdma_unlock_reverse(raw) };
-            // SAFETY: This drops the first reference, which the caller passed to this function when
-            // it called `destroy`.
+            // SAFETY: This drops the transport's first reference. The caller gave up this reference
+            // when it called `destroy`.
             unsafe { bindings::xprt_put(raw) };
             return;
         }
