@@ -87,8 +87,8 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// later.
     fn close(listener: &Self::Listener);
 
-    /// Sends a reply. `front` contains the bytes of the received message that precede the part that
-    /// the RPC server uses. If an error is returned, the connection is closed.
+    /// Sends a reply. `front` contains the first bytes of the received message, before the part
+    /// that the RPC server uses. After an error the RPC server closes the connection.
     fn reply(
         connection: &Self::Connection,
         call: &mut Self::Call,

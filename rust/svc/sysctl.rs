@@ -50,8 +50,8 @@ pub struct Sizes {
 pub struct Version;
 
 impl Version {
-    /// Sets the highest version that new connections may use. The administrator may change it
-    /// later.
+    /// Sets the highest version that new connections may use. The administrator may change this
+    /// setting later.
     pub fn preset(version: u32) {
         // SAFETY: The index is a value of `enum svcrdma_size`.
         unsafe { bindings::svcrdma_set_size(bindings::svcrdma_size_SVCRDMA_VERSION, version) };

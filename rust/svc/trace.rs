@@ -5,9 +5,9 @@
 //! `peer` is the client's address. Xids are in host byte order, and lengths are in bytes. All
 //! functions may be called in any context.
 //!
-//! A disabled tracepoint costs one branch that is not taken. Some tracepoints are passed by every
-//! RPC. Their functions take a closure, which computes the values to record. The closure is called
-//! only while the tracepoint is enabled.
+//! A disabled tracepoint costs one branch that is not taken. If every RPC passes a tracepoint, the
+//! function of the tracepoint takes a closure that computes the values to record. The closure is
+//! called only while the tracepoint is enabled.
 
 use core::net::SocketAddr;
 use kernel::{

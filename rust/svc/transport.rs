@@ -35,14 +35,14 @@ impl<T> Place<T> {
     }
 
     /// Creates a transport for `serv` in the namespace `net`, with the operations `ops`. The RPC
-    /// server must free the transport with [`SvcXprt::free`]. The transport is busy until the RPC
-    /// server has received it.
+    /// server must free the transport with [`SvcXprt::free`]. The flag `XPT_BUSY` of the transport
+    /// stays set until the RPC server has received the transport.
     ///
     /// # Safety
     ///
     /// `net` and `serv` are valid. The operations in `ops` may be called for a transport that
-    /// contains a `T`. The caller passes the result to the RPC server. The caller also passes a
-    /// reference to this module, which then belongs to the transport.
+    /// contains a `T`. The caller passes the result to the RPC server. A reference to this module
+    /// was taken for the transport, and belongs to the transport from now on.
     pub(crate) unsafe fn make(
         self,
         net: *mut bindings::net,

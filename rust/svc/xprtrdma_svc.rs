@@ -24,8 +24,11 @@
 //! a transport is queued or that a thread has taken it. Drivers do not handle this flag: `ops`
 //! takes a call from the inbox and clears the flag exactly once, on every path.
 //!
-//! Lock order (outer first): the lock of an inbox or a bell, the queues of the RPC server; the lock
-//! of a [`Line`](reverse::Line), `queue_lock` or `transport_lock` of its `rpc_xprt`.
+//! Two lock orders exist. In each of them the outer lock comes first:
+//!
+//! - the lock of an inbox or of a bell, and then the locks of the RPC server's queues
+//! - the lock of a [`Line`](reverse::Line), and then `queue_lock` or `transport_lock` of its
+//!   `rpc_xprt`
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]

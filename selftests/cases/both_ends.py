@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A machine is client and server at the same time. The other side is another machine or the same
-machine."""
+"""A machine is client and server at the same time. Its peer is another machine, or the machine
+itself."""
 
 import os
 import pathlib
@@ -78,8 +78,9 @@ def a_machine_mounts_itself(t):
     xprt.wait_gone()
 
 
-# A server exports a mount of another server's directory. Data are correct in both directions. nfsd
-# refuses locks on such an export. The client continues after a restart of either server.
+# This machine mounts a directory of a server, and exports the mount to a client. Data are correct
+# in both directions. nfsd refuses locks on such an export. The client continues after a restart of
+# the server, and after a restart of nfsd on this machine.
 @case(versions=("3", "4.2"), clients=("ours",), server="ours", seconds=90)
 def a_mount_is_exported_again(t):
     serving.begin(t)
@@ -132,8 +133,8 @@ def a_mount_with_few_slots_is_exported_again(t):
     status, said = t.server.call("run", ["sh", "-c", COPIES, "sh", f"{there.where}/case"])
     equal((status, said), (0, ""), "copies by the other machine")
     serving.local("sync")
-    # The first server's disk is frozen until every slot of the mount is in use and a call waits for
-    # a slot.
+    # The disk of the server behind the mount stays frozen until every slot of the mount is in use
+    # and a call waits for a slot.
     with faults.frozen(t.server):
         t.server.run("sh", "-c", CHANGES, "sh", f"{there.where}/case")
         wait.until(crowded, ENV.patience(40), "all slots in use, and calls that wait")

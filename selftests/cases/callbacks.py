@@ -24,12 +24,13 @@ def delegations(t, names):
 
 
 def recall(t, path):
-    """Makes a process on the server open a file for writing. Returns the duration in seconds."""
+    """Makes a process on the server open a file for writing. Returns how many seconds the open
+    took."""
     return t.server.call("open_for_write", path, seconds=60)
 
 
 def returned(mount):
-    """Returns how many times a mount has returned a delegation, and how many of these operations
+    """Returns the number of DELEGRETURN operations of a mount, and how many of these operations
     failed."""
     row = xprt.operations(mount.where)["DELEGRETURN"]
     return row[0], row[8]

@@ -12,10 +12,11 @@ from lib.case import ENV, Skip, case, check, equal, wait
 from lib.workers import Worker, together
 
 KIB, MIB = 1 << 10, 1 << 20
-# Maximum number of times that a call waits for regions while other calls take them.
+# Maximum number of waits for regions per call, on average. A call may wait several times, because
+# other calls take the regions that become free.
 WAITS = 10
-# Number of failed attempts to map memory after which a call ends with an error: nine attempts that
-# the RPC client repeats, and the last attempt.
+# A call ends with an error after this number of failed attempts to map its memory. The RPC client
+# tries the call again after each of the first nine failed attempts, but not after the last one.
 MAPPING_TRIES = 9 + 1
 # Number of threads. Their calls, with ten work requests each, need more entries than the send queue
 # has.
@@ -86,8 +87,8 @@ def capped(t, parameters, turns=0):
 # covers: V1-103, MAL-103
 # covers: V1-030, V1-062, CM-17, CM-18, CM-19, ULB-26: With small regions a chunk needs several
 # regions. The server's reply invalidates some of them, and the client invalidates the others. The
-# reply keeps its Receive until the client's invalidation completes. More replies of this kind
-# arrive than the client has Receives.
+# Receive buffer with the reply is not used again before the client's invalidation completes. More
+# replies of this kind arrive than the client has Receives.
 @case(clients=("ours",), loaded=False, seconds=150)
 def regions_of_few_pages(t):
     for pages in ENV.pick(small=(8, 30), full=(1, 2, 8, 30, 256, 1025), debug=(8,)):
@@ -106,8 +107,8 @@ def a_call_that_cannot_be_carried_is_named(t):
     t.server.write(there, b"x")
     t.server.setxattr(there, "user.long", b"y")
     try:
-        # The extended attribute has the maximum length. Its reply may need more pages than one
-        # chunk can have segments, and here each segment is one page.
+        # The extended attribute has the maximum length. Each segment is one page here. So the reply
+        # may need more segments than one chunk can have.
         attribute(here, "user.long", 64 * KIB)
     except OSError as error:
         equal(error.errno, errno.EIO, "the error")

@@ -94,7 +94,7 @@ def calls_at_a_time_share_posts(t):
 
 
 def per_call(mount, probe, call):
-    """Returns what the device counts per RPC while `call` is repeated."""
+    """Repeats `call`. Returns the device's counts per RPC during these calls."""
     for number in range(TIMES // 4):
         call(number)
     probe.take()
@@ -178,9 +178,9 @@ def a_reply_that_fits_takes_one_work_request(t):
     module.unload()
 
 
-# covers: V1-108, ULB-26, X-08: An aligned transfer needs a minimum number of work requests. The
-# following need no more: a transfer of odd length, a transfer of memory that begins inside a page,
-# and a Reply chunk whose parts meet at page borders.
+# covers: V1-108, ULB-26, X-08: An aligned transfer needs a minimum number of work requests. Three
+# other kinds of calls need no more work requests: a transfer of odd length, a transfer of memory
+# that begins inside a page, and a call with a Reply chunk whose parts meet at page borders.
 @case(versions=("3", "4.2"), clients=("ours",), stock_only=True, seconds=180)
 def odd_shapes_cost_no_more(t):
     mount = t.mount()
@@ -237,8 +237,8 @@ def a_call_alone_needs_no_worker(t):
             queued[load.name] = ours / calls
     t.note(", ".join(f"{name}: {number:.2f} works for each call"
                      for name, number in queued.items()))
-    # The limit is not zero, because workers also handle completions of Sends, credits and
-    # callbacks. In addition, on a busy host some replies arrive after the thread of the call has
+    # The limit is not zero, because workers also handle credits, callbacks and completions of
+    # Sends. In addition, on a busy host some replies arrive after the thread of the call has
     # stopped polling. A worker handles these replies. Up to 0.28 work items per call were measured.
     check(queued["GETATTR"] < 0.5, "calls alone were answered by a worker")
     check(queued["READ 4 KiB"] > 0.8, "what is counted is not what answers calls")

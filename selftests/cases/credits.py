@@ -147,7 +147,8 @@ def every_message_finds_a_receive(t):
     t.server.call("create", top.there, 1, "f")
     fewest = None
     # Receives are posted again in batches of at most 32, and each call uses one Receive. So during
-    # 64 calls the number of posted Receives reaches its minimum, and one of the samples shows it.
+    # 64 calls the number of posted Receives reaches its minimum. A sample is taken after each call,
+    # so one of the samples is this minimum.
     for _ in range(64):
         os.stat(f"{top.here}/f0")
         posted = xprt.numbers_of("state", "receives posted")[0]

@@ -316,7 +316,8 @@ def a_connection_for_callbacks_is_kept(t):
     module.insmod("idle_timeout=1")
     mount = t.mount()
     os.statvfs(mount.where)
-    # The client uses the connection to renew its lease, but at intervals longer than two seconds.
+    # The client renews its lease over this connection. More than two seconds pass between two
+    # renewals, so the connection is idle for this time.
     wait.until(lambda: mount.xprts()[0]["idle_time"] > 2, ENV.patience(40),
                "the connection is idle")
     check(xprt.connected(), "the connection was closed")

@@ -16,7 +16,7 @@ from lib.workers import Crew, Worker
 KIB, MIB = 1 << 10, 1 << 20
 WORD = struct.Struct("=Q")
 # `PROCESSES` is the number of processes of each client. `TURNS` is the number of rounds of a
-# measurement. `SECONDS` is the length of each half of a round.
+# measurement. Each round consists of two parts, and `SECONDS` is the duration of each part.
 PROCESSES, TURNS, SECONDS = 4, 2, 1
 # Minimum share of a client. The share is the client's call rate while another client is active,
 # divided by half of the rate that the client reaches alone.
@@ -82,8 +82,8 @@ def rates(clients):
 
 def share(one, other, mine, others):
     """Measures the call rate of the client `one` while the client `other` makes calls, too. The
-    loads of the clients are `mine` and `others`. Returns two ratios. Each ratio is this call rate
-    divided by another rate:
+    loads of the clients are `mine` and `others`. Returns two ratios: the measured call rate of
+    `one`, divided by each of these rates:
 
     - half of the call rate of `one` while `one` is alone
     - half of the call rate of both clients together

@@ -155,9 +155,10 @@ def an_invalidation_that_nobody_asked_for(t):
     stage.undisturbed()
 
 
-# covers: V1-103, V1-105: An RDMA Read is in progress when its region is invalidated. The Read does
-# not transfer bytes that the process writes to the memory after the call has ended. The exception
-# is memory to which TCP's send queue already refers. This happens only with siw.
+# covers: V1-103, V1-105: An RDMA Read is in progress when its region is invalidated. After the call
+# has ended, the process writes other bytes to the memory. The Read does not transfer these bytes.
+# There is one exception, and only with siw: bytes in memory to which TCP's send queue already
+# refers.
 @case(versions=(), clients=("ours",), provider="siw", seconds=60)
 def a_read_does_not_outlive_its_call(t):
     t.defer(WMEM.write_text, WMEM.read_text())

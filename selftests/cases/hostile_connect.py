@@ -252,8 +252,9 @@ def memory_of_a_killed_call(t):
 
 # covers: V1-013: The timer of a call expires, and the RPC client encodes the call again. It cannot
 # send the call, because the task that holds the send lock is stopped. Then the reply to the first
-# transmission arrives. The client does not count this as an error of the server. When the call is
-# killed after this reply, it holds no credit, because no other reply will arrive.
+# transmission arrives. The client does not count this reply as an error of the server. After that,
+# the process of the call is killed. The call then holds no credit, because no further reply will
+# arrive.
 @case(versions=(), clients=("ours",), stock_only=True, seconds=60)
 def the_credit_of_a_call_encoded_anew(t):
     stage = Stage(t, options=f"timeo={10 * ANEW_SECONDS}")
@@ -290,9 +291,9 @@ def the_credit_of_a_call_encoded_anew(t):
 
 
 # covers: V1-103, V1-105: The task that holds the send lock is stopped. Then the connection fails.
-# The RPC client cannot close it, because that needs the send lock. Then a process is killed while
-# the server may access the memory of its call. Our driver revokes this access without waiting for
-# the close, so the process ends.
+# The RPC client cannot close the connection without the send lock. Then a process is killed while
+# the server still has access to the memory of the process's call. Our driver revokes this access
+# although the connection is not closed yet, so the process ends.
 @case(versions=(), clients=("ours",), stock_only=True, seconds=60)
 def memory_comes_back_though_nobody_can_close_the_connection(t):
     stage = Stage(t)

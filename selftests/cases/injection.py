@@ -20,7 +20,7 @@ MOST = 400
 # The case ends when this number of mounts in a row have succeeded, although an allocation failed
 # during each of them. The failed allocations then belong to RPC calls, which are sent again.
 ENOUGH = 20
-# The test breaks connections until enough allocations have failed, but at most this many.
+# Maximum number of times that the test breaks the connection until enough allocations have failed.
 MOST_TURNS = 60
 # Errors of a mount when memory is short. EIO is reported if there is no transport.
 SHORT = (errno.ENOMEM, errno.EIO)
@@ -43,9 +43,9 @@ def mount_with_failure(_, where, nth):
     return f"{number} {left}"
 
 
-# covers: Each of the module's allocations during a mount fails once, in a mount of its own. In the
-# small size of the tests, only every third allocation fails. The first of them is chosen at random
-# from the first three allocations.
+# covers: The module makes many allocations during a mount. The test makes many mounts, and in each
+# mount another one of these allocations fails. In a run of small size, the test leaves out two of
+# every three allocations, and chooses at random which of the first three allocations fails.
 @case(versions=None, clients=("ours",), debug_only=True, loaded=False, seconds=200)
 def each_allocation_of_a_mount_may_fail(t):
     module.insmod("slots=4")
@@ -91,8 +91,8 @@ def allocations_fail_under_load(t):
     wanted = ENV.pick(small=4, full=20)
     with Load(t, mount, 64 * KIB) as load:
         before = mount.connects()
-        # Every 499th allocation fails. An attempt to connect makes a few allocations less than
-        # that, so some attempts succeed.
+        # Every 499th allocation fails. An attempt to connect makes slightly fewer than 499
+        # allocations, so some attempts succeed.
         injection.every(499)
         for turn in range(MOST_TURNS):  # noqa: B007  # used below
             xprt.force_disconnect()

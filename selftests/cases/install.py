@@ -194,8 +194,8 @@ def a_server_loads_the_module_that_was_asked_for(t):
     loads("svcrdma", "xprtrdma_rs", "svcrdma_rs")
     run("modprobe", "-r", "svcrdma_rs", "xprtrdma_rs")
 
-    # The message names the module that prevents svcrdma_rs from being loaded. modprobe is called
-    # with an alias, and with the name svcrdma_rs.
+    # While rpcrdma is loaded, svcrdma_rs cannot be loaded, and a log message names rpcrdma. This is
+    # tested with an alias and with the name svcrdma_rs.
     t.log.mark()
     run("modprobe", "-C", "/dev/null", "rpcrdma")
     loads("svcrdma", "rpcrdma")

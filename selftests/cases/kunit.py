@@ -15,8 +15,8 @@ DEBUG = pathlib.Path("/sys/kernel/debug")
 SUITES = DEBUG / "kunit"
 DMA = DEBUG / "dma-api"
 NAMED = re.compile(r"^#\[kunit_tests\((\w+)\)\]", re.MULTILINE)
-# Minimum order of the page allocations that are made to fail. No page allocation has such a high
-# order, so no page allocation fails.
+# The fault injection makes page allocations fail only if their order is at least this number. No
+# page allocation has such a high order, so no page allocation fails.
 NO_ORDER = 20
 # The name of the fake device's parent device.
 PARENT = "fake-rdma"

@@ -38,7 +38,8 @@ def a_slow_server_is_left_alone(t):
     with Crew(ENV.patience(30)) as crew, faults.frozen(t.server):
         for number in range(4):
             crew.start(held_up, f"{top.here}/f{number}")
-        # The server's file system stays frozen for longer than the client tolerates a silent peer.
+        # The server's file system stays frozen for 20 seconds. The client would end the connection
+        # to a silent peer in less time.
         clock = wait.Clock()
         wait.until(lambda: clock.seconds() > 20, 21, "twenty seconds")
         equal([worker.ended() for worker in crew.workers], [False] * 4, "writers that ended")
@@ -82,9 +83,9 @@ def failures():
 
 
 # covers: MAL-150: The RPC client sets the maximum pause between connection attempts, and no pause
-# is longer. The maximum is half a lease with NFSv4, and the limit of a data server with pNFS. The
-# third transport of this test has the maximum from the beginning. The other transports get it
-# later.
+# is longer. With NFSv4 the maximum is half a lease time. For a data server of pNFS there is a
+# separate maximum. The third transport of this test has the maximum from the beginning. The other
+# transports get it later.
 @case(versions=("4.2",), clients=("ours",), seconds=120)
 def pauses_between_attempts_are_as_short_as_wished_for(t):
     mount = t.mount("noac,nconnect=2")

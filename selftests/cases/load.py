@@ -471,9 +471,10 @@ def sysctls_rule_what_is_connected_next(t):
     t.server.expect(there, content)
     equal(state_line("inline"), "1024 out, 2048 in", "sizes of the connection")
     check(state_line("credits").startswith("16 requested"), state_line("credits"))
-    # The next connection uses a larger message size, but does not use a smaller one: when the
-    # client created the NFSv4 session, it told the server that callbacks may have the earlier size.
-    # The number of requests does not exceed the number of the mount's slots.
+    # If the size in the sysctl is increased, the next connection uses the new size. If the size is
+    # decreased, the next connection keeps the earlier size. The reason is that the client told the
+    # server, when it created the NFSv4 session, that callbacks may have the earlier size. The
+    # number of requests does not exceed the number of the mount's slots.
     (SYSCTLS / "rdma_slot_table_entries").write_text("64")
     for size in (4096, 1024):
         (SYSCTLS / "rdma_max_inline_read").write_text(str(size))

@@ -34,8 +34,8 @@ EVEN = 15
 VERSIONS = ("3", "4.0", "4.2")
 # The numbers of connections with which a case is run.
 NUMBERS = (1, 4, 16)
-# It takes long until a failed rail works again. So a case waits for that only if it runs with this
-# number of connections.
+# It takes long until a failed rail works again. Cases run with several numbers of connections. To
+# save time, they wait until the rail works again only in the run with this number of connections.
 RETURNING = 4
 PULSES, WRITES = 4, 100
 REMOUNTS = 6
@@ -158,13 +158,13 @@ def connections_are_spread_over_both_rails(t, connections):
 
 
 # covers: If each of several mounts has one connection, these connections are spread evenly over the
-# rails. They stay so when mounts are made and removed.
+# rails. They are still spread evenly after mounts were made and removed.
 @case(versions=("3",), clients=CLIENTS, seconds=90)
 def mounts_of_a_server_share_its_rails(t):
     xprt.wait_gone()
     mounted(t, 1, version="4.2")
-    # These rounds detect two errors: a rail still counts a removed connection, or rails are chosen
-    # at random.
+    # These rounds fail if a rail still counts a removed connection, or if rails are chosen at
+    # random.
     for _ in range(REMOUNTS):
         mount = t.mount("nconnect=1")
         os.statvfs(mount.where)
@@ -367,9 +367,10 @@ def connections_return_within_a_minute(t):
         with rails.Pulses(top.here, PULSES) as pulses:
             out = wait.Clock()
             with rails.cable_out(t.server, 0):
-                # Connections may return to the rail a little more than a minute after it failed.
-                # The cable is unplugged for the first 25 seconds of this time, or longer. So the
-                # connections must return within a minute after the cable is plugged in.
+                # Connections return to the rail only when a little more than a minute has passed
+                # since the rail failed. The cable is unplugged for at least 25 seconds of this
+                # time. So when the cable is plugged in again, the rest of this time is less than a
+                # minute.
                 wait.until(lambda: out.seconds() > 25 and not rails.spread()[0], ENV.patience(40),
                            "the rail is left")
             back = wait.Clock()
@@ -423,8 +424,8 @@ def tables_change_under_live_mounts(t):
         judge(t, pulses.longest(), AT_ONCE)
 
 
-# When connections move back, no application sees a pause. This holds even if the server is slow to
-# answer a call.
+# A connection that must move to another rail waits for a call that the server answers slowly.
+# During this wait other calls are not delayed for long.
 @case(versions=("3",), clients=CLIENTS, seconds=120)
 def a_call_that_takes_long_holds_up_no_other(t):
     mount = mounted(t, 1, options=",noac", export=ENV.disk)

@@ -118,13 +118,13 @@ def interrupted(t, mount, address):
     return {action: worker.join(ENV.patience(90), stop=False) for action, worker in workers.items()}
 
 
-# NFSv3 has calls that must not be executed twice. In this test the replies to such calls are lost.
-# The client sends the calls again: first from the same address, and in a second round from another
-# address, as it would over another rail. The server's duplicate request cache identifies a call by
-# its xid and the client's address. So the server recognises a repeated call from the same address.
-# It executes a repeated call from another address a second time. NFSv4.1 sessions do not depend on
-# addresses. The test shows properties of the server and not of the client, so it runs only in full
-# runs.
+# NFSv3 has calls that must not be executed twice. In this test the replies to such calls are lost,
+# and the client sends the calls again. In the first round the client sends them from the same
+# address. In the second round it sends them from another address, as a client with rails may do.
+# The server's duplicate request cache identifies a call by its xid and the client's address. So the
+# server recognises a repeated call from the same address, but executes a repeated call from another
+# address a second time. NFSv4.1 sessions do not depend on addresses. The test shows properties of
+# the server and not of the client, so it runs only in full runs.
 @case(versions=("3", "4.0", "4.2"), clients=("ours",), full_only=True, full_seconds=120)
 def lost_replies_from_another_address(t):
     mount = t.mount(export=ENV.disk)

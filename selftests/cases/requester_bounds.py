@@ -18,8 +18,8 @@ MALFORMED = 16
 # `CONFIRM` is the time in seconds in which a client must confirm its connection. `TICK` is the
 # interval in seconds at which the server looks for connections that were not confirmed.
 CONFIRM, TICK = 10, 5
-# `ANSWERS` is a number of calls whose answers together need more entries than the send queue has.
-# `BURST` is the number of calls that are sent at a time.
+# `ANSWERS` is a number of calls. The answers to all these calls need more entries than the server's
+# send queue has. `BURST` is the number of calls that are sent at a time.
 ANSWERS, BURST = 1400, 16
 
 

@@ -16,7 +16,8 @@ MIB, MEDIUM = 1 << 20, 64 << 10
 # `OTHERS` times.
 CALLS, OTHERS = 100, 10
 # `ELEMENTS` is the maximum number of scatter/gather elements in a work request of the software
-# device. `PAGE` is the size of a page in bytes: each element refers to at least one page.
+# device. `PAGE` is the size of a page in bytes. Each scatter/gather element refers to at least one
+# page.
 ELEMENTS, PAGE = 32, 4096
 PASSES = "/proc/fs/nfsd/pool_stats"
 # A command that shows the addresses of clients that the server has looked up, with the number of
@@ -61,7 +62,7 @@ def a_call_is_one_pass_of_a_thread(t):
 
 
 def judge_count(t, what, count, length):
-    """Checks that this number of work requests carries `length` bytes."""
+    """Checks that `count` work requests are not too many for `length` bytes."""
     # Each page of the file may need a separate scatter/gather element. One more work request is
     # allowed, because the bytes may begin inside a page.
     limit = length // (ELEMENTS * PAGE) + 1

@@ -29,10 +29,11 @@ with socket.create_connection(("127.0.0.1", {TCP_PORT}), 20) as line:
     line.sendall(bytes.fromhex(sys.argv[1]))
     line.recv(4096)
 """
-# `MANY_CALLS` is a number of calls, one at a time, after which the server grants more credits than
-# the `FIRST_GRANT` of a new connection: twice as many. The grant grows if 64 of these calls arrive
-# between two ticks of the server, and one tick may be among them. After `IDLE_SECONDS` without a
-# call the server grants as few credits again.
+# `FIRST_GRANT` is the number of credits that the server grants on a new connection. After
+# `MANY_CALLS` calls, one at a time, the server grants twice this number. The server doubles the
+# grant if 64 calls arrive between two of its periodic checks. `MANY_CALLS` is large enough for this
+# even if one check takes place during the calls. After `IDLE_SECONDS` without a call, the server
+# grants `FIRST_GRANT` credits again.
 MANY_CALLS, FIRST_GRANT, IDLE_SECONDS = 150, 8, 25
 # The number of connections that a noisy client makes.
 NOISY = 24
@@ -60,8 +61,9 @@ def odd_position(client):
     return tables.with_reads(6)(client).octets() + b"\0"
 
 
-# covers: RSP-023, RSP-047: Odd calls are served and counted. An odd call that is not admitted is
-# not counted.
+# covers: RSP-023, RSP-047: Our server executes and counts two kinds of unusual calls ("odd calls"):
+# calls whose length is not a multiple of four, and long calls with bytes after the header. It does
+# not count such a call if it refuses the call for another reason.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def odd_calls_are_served_and_counted(t):
     stage = Stage(t)
@@ -89,7 +91,8 @@ def the_grant_of_an_idle_client_shrinks(t):
             client.send(client.message())
             credit = client.receive().credit
         check(credit > FIRST_GRANT, f"{credit} credits after many calls")
-        # After ten to fifteen seconds the server halves the grant every five seconds.
+        # If no call has arrived for ten to fifteen seconds, the server halves the grant. It halves
+        # the grant again every five seconds.
         time.sleep(IDLE_SECONDS)
         client.send(client.message())
         equal(client.receive().credit, FIRST_GRANT, "credits after a pause")
@@ -309,14 +312,15 @@ def timed(t, stage, state, least):
     return found
 
 
-# covers: Our server records how long the stages of a call's processing take only while
-# `measure_latency` is on.
+# covers: While `measure_latency` is on, our server records the duration of each stage of a call.
+# While it is off, our server records no durations.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def stages_of_calls_are_timed(t):
     stage = Stage(t)
     t.defer(t.server.call, "text", f"{FILES}/measure_latency", "0")
     timed(t, stage, "1", (3, 3, 3, 1))
-    # The durations of earlier calls may still be recorded during the test.
+    # During the first attempts, durations of earlier calls may still be recorded. So the test is
+    # repeated until no duration is recorded.
     wait.until(lambda: not any(timed(t, stage, "0", (0,) * len(STAGES))), ENV.patience(5),
                "no time is counted that is not wanted")
 
@@ -326,8 +330,8 @@ def stages_of_calls_are_timed(t):
 def a_noisy_client_does_not_silence_another(t):
     stage = Stage(t)
     left_out, before = counters(t)["log_lines_left_out"], accepted(t, "[")
-    # Each connection would add two lines to the server's log. All connections end within a few
-    # seconds.
+    # Without a limit, the server's log would have two lines for each of these connections. All of
+    # them begin and end within a few seconds.
     for _ in range(NOISY):
         with Client(stage) as client:
             client.ping()

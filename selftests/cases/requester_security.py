@@ -25,7 +25,7 @@ CHANGES, SECONDS = 12, 2
 
 class Protected:
     """READ calls with Kerberos for the requester's file. Each call offers a Write chunk. The server
-    may use the Write chunk only if Kerberos does no more than authenticate the call."""
+    may use the Write chunk only if the call uses Kerberos for authentication alone."""
 
     def __init__(self, client):
         self.client = client

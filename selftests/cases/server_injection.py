@@ -93,9 +93,9 @@ def answered(client, count):
 
 
 def ended(t, before, wanted):
-    """Checks that connections have ended for the causes in `wanted`, and for no others, since
-    `before`. Waits for this, because the server counts a connection only when the connection is
-    completely removed."""
+    """Checks the causes for which connections have ended since `before`. They must be exactly those
+    in `wanted`. Waits until the server has counted the connections, because the server counts a
+    connection only when the connection is completely removed."""
     def found():
         return dict(ends(t) - before)
 

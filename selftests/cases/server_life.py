@@ -217,10 +217,10 @@ def many_idle_connections(t):
 
 
 def hold(stop, stage, address, port, count):
-    """Makes connections from one address, and keeps them idle, apart from a call on each of them
-    every four minutes. These calls are needed because nfsd ends a connection that was idle for six
-    minutes, and the debug kernel needs longer than that to make all connections. Returns how many
-    of these connections the server ended.
+    """Makes connections from one address, and keeps them open. Makes a call on each connection
+    every four minutes. The reason is that nfsd ends a connection that is idle for six minutes, and
+    the debug kernel needs more than six minutes to make all connections. Returns how many of these
+    connections the server ended.
     """
     # This child process opens its own RDMA device. It must not close the parent's device, because
     # both processes share the open file of that device.

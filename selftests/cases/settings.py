@@ -54,8 +54,8 @@ def refused(file, text):
         raise AssertionError(f"{file.name} takes {text[:40]!r}")
 
 
-# A file returns the text that was written to it. A bad entry is refused, and a log line names it.
-# The previous text stays.
+# A settings file returns the text that was written to it. If a text contains a bad entry, the text
+# is refused, a log line names the entry, and the file keeps the previous text.
 @case(versions=None, clients=("ours",), loaded=False)
 def bad_entries_are_refused_and_named(t):
     module.insmod()

@@ -251,8 +251,8 @@ def given_up(t, top):
     """Makes calls of killed processes hold every credit during the `with` block."""
     with faults.frozen(t.server):
         victims = [Worker(change_mode, f"{top.here}/f{n}") for n in range(2 * CREDITS)]
-        # Waits until SETATTR calls hold all credits. A LOOKUP call does not hold its credit for
-        # long, because the server answers such a call.
+        # Waits until SETATTR calls hold all credits. LOOKUP calls are not counted, because the
+        # server still answers them, and an answered call no longer holds a credit.
         wait.until(lambda: xprt.waiting_for_replies("SETATTR") == CREDITS
                    and xprt.waiting_for_credits(CREDITS) >= 2, ENV.patience(20),
                    "every credit used, and calls that wait for one")
@@ -415,8 +415,8 @@ def a_waiting_process_gets_its_memory_back(t):
 
 
 # If the server of a mount is dead, umount -f ends the waiting calls with an error. The test does
-# not cover NFSv4.x. There, umount -f sends a last call to the server and waits for the answer,
-# whatever the transport is.
+# not cover NFSv4.x. With NFSv4.x, umount -f sends a last call to the server and waits for the
+# answer. It does so with every transport.
 @case(versions=("3",), seconds=150)
 def forced_unmount_of_a_silent_server_ends(t):
     before = module.resources()

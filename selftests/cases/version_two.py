@@ -394,7 +394,7 @@ def odd_answers_to_the_probe(t):
         mount = peer.mount(TWO)
         found = (peer.versions(), peer.state("version"), peer.state("peer's version 2"))
         t.note(f"{row.rules}: {row.name}: {clock.seconds():.2f} s, {found}")
-        # The client must have continued the attempt to connect. The attempt must not have failed.
+        # The client must have continued the same attempt to connect, so no attempt may have failed.
         failed = "last failure" in (transport(peer.port) / "state").read_text()
         again(mount)
         versions = peer.versions()

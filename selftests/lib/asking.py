@@ -35,10 +35,10 @@ TCP_PORT = 2049
 # page.
 MOST_DATA, PAGE = "/proc/fs/nfsd/max_block_size", 4096
 LAST = 0x80000000  # bit that marks the last fragment of a record
-# An endless sequence of random numbers. Each client takes one of them and counts its xids up from
-# there, so the xids of two clients differ. Otherwise the server might confuse a call with an
-# earlier call that it has answered, or that has broken connections. The numbers are random, because
-# cases in other processes take numbers, too.
+# An endless sequence of random numbers. Each client takes one of these numbers and counts its xids
+# up from it, so the xids of two clients differ. If two clients used the same xid, the server might
+# confuse a call with an earlier call that it has answered, or that has broken connections. The
+# numbers are random, because cases in other processes also take such numbers.
 XIDS = iter(lambda: random.SystemRandom().randrange(0x10, 0x70000) << 12, None)
 
 

@@ -53,7 +53,8 @@ class Environment:
 
     @property
     def patched(self):
-        """Whether the client has all patches. Without the debug kernel, only rxe is patched."""
+        """Whether the client's kernel has all patches. Only a debug kernel can have all of them. In
+        another kernel only rxe can be patched."""
         return self.upstream and self.debug
 
     @property

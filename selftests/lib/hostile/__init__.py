@@ -9,8 +9,8 @@ row      the form of a row of the tables
 tables   the misbehaviours, and how a client must react to each
 
 The responder supports both versions of RPC-over-RDMA, and answers a call in the version of the
-call. A row of a table changes the same field in either version. Features that only version two has
-are in `version_two`.
+call. A row of a table can be used with both versions, and changes the same field in each of them.
+Features that only version two has are in `version_two`.
 
 The proxy and the test read the same tables: the proxy looks up what to do, and the test looks up
 which reaction to expect.

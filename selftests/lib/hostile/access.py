@@ -288,8 +288,8 @@ INVALIDATION = [
         ended(ANY_CAUSE, ("reminv_wrong", (0, 1)), ("bad_xid", (0, 1)))),
 ]
 
-# The table contains replies that do not prove to the client that its region is invalid, and replies
-# that prove this.
+# Each row describes a reply that invalidates a region of the client. Some of the replies prove to
+# the client that its region is invalid. The others do not.
 PROOFS = [
     Row("chunk moved", "MAL-013", READ, moved, ignored("seg_mismatch", "reminv_unannounced")),
     Row("own Read chunk invalidated", "MAL-013", WRITE, invalidating(own),

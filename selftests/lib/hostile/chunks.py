@@ -29,7 +29,7 @@ ALIEN = Segment((0x12345678, 4096, 0x1000))
 READ_LIST, WRITE_LIST, REPLY_CHUNK = 4, 5, 6
 # Position of the segment count of the first Write chunk.
 WRITE_COUNT = 6
-# Position of the Reply chunk if the Write list has one segment.
+# Position of the Reply chunk if the Write list contains one chunk with one segment.
 AFTER_WRITES = 12
 NFSERR_ACCES = 13
 

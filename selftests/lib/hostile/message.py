@@ -51,8 +51,8 @@ class Layout:
     header's union arms."""
 
     xdr: tuple
-    # A key is the name of a union arm in version one, which a `Message` uses. Its value is the name
-    # of this union arm in this version.
+    # Each key is a union arm's name in version one. A `Message` uses these names. The value is the
+    # same union arm's name in the version of this layout.
     arms: dict
 
     def name(self, arm):

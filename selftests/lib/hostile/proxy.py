@@ -356,7 +356,8 @@ class Proxy:
         print("ready", flush=True)
         while True:
             for client in list(self.clients):
-                # While the loop waited for the end of an operation, messages may have arrived.
+                # Messages may have arrived while the loop waited for the end of an operation. They
+                # are handled now.
                 if client.received or client.broken:
                     self.serve(client, client.take)
             sources: dict[int, Callable[[], None]] = {
@@ -373,9 +374,9 @@ class Proxy:
         if client not in self.clients:
             return
         if client.short_lived:
-            # This connection must end as soon as it is established. An event reports that it is
-            # established, but the client's first call can arrive before this event. So the first of
-            # the two ends the connection.
+            # This connection must end as soon as it is established. An event reports this, but the
+            # client's first call can arrive before the event. So the connection ends when the event
+            # or the call arrives, whichever comes first.
             self.drop(client)
             return
         try:
@@ -493,7 +494,7 @@ class Proxy:
         return self.kept[-1].call.segments()
 
     def do_largest(self):
-        """Returns the size of the largest right answer in bytes."""
+        """Returns the size of the largest correct answer in bytes."""
         return self.largest
 
     def do_calls(self):
@@ -515,7 +516,7 @@ class Proxy:
             return str(refused)
 
     def do_grant(self, count):
-        """Grants this number of credits with each right answer."""
+        """Grants this number of credits with each correct answer."""
         self.grant = count
 
     def do_ping(self):
