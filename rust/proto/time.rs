@@ -35,7 +35,8 @@ impl Time {
         Self(self.0.saturating_add(span.0))
     }
 
-    /// Returns the span from `earlier` to this point, or zero if `earlier` is not earlier.
+    /// Returns the span from `earlier` to this point, or zero if `earlier` is not before this
+    /// point.
     #[inline]
     pub const fn since(self, earlier: Self) -> Millis {
         Millis(self.0.saturating_sub(earlier.0))

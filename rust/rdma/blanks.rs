@@ -54,7 +54,8 @@ impl Blanks {
         self.spare.pop()
     }
 
-    /// Keeps the transfer, or returns it if enough transfers are kept.
+    /// Keeps the transfer if the list of kept transfers has space for it. Otherwise returns the
+    /// transfer.
     #[inline]
     pub fn put(&mut self, blank: Blank) -> Option<Blank> {
         match self.spare.push_within_capacity(blank) {

@@ -60,8 +60,8 @@ impl Drop for Run {
 
 /// Pages that this module owns, with an array of their addresses.
 ///
-/// The pages are allocated in pieces that are as long as the memory allows. So the work for each
-/// transfer depends on the number of pieces, and not on the number of pages.
+/// The pages are allocated in contiguous pieces, each as long as the free memory allows. So the
+/// work for each transfer depends on the number of pieces, and not on the number of pages.
 ///
 /// # Invariants
 ///

@@ -59,13 +59,13 @@ pub enum CmEvent<'a> {
     Established {
         /// Private data of the accept message, perhaps followed by zeroes (RFC 8797 5.2).
         private_data: &'a [u8],
-        /// Maximum number of RDMA Reads that the peer may have in flight to this host. This is the
-        /// peer's initiator depth. The CM reports it as the number of Reads that this host has to
+        /// Maximum number of RDMA Reads that the peer may have in flight to this host: the peer's
+        /// initiator depth. The CM reports this number as the number of Reads that this host has to
         /// serve.
         peer_read_depth: u8,
         /// Maximum number of RDMA Reads that this host may have in flight to the peer: the number
-        /// that the peer serves. Only valid if this host has sent the connect request, and not on
-        /// iWARP, where the drivers differ.
+        /// that the peer serves. The value is valid only if this host has sent the connect request.
+        /// On iWARP it is never valid, because the iWARP drivers differ in what they report.
         own_read_depth: u8,
     },
     /// The exchange of CM messages failed. Contains the errno.
@@ -230,8 +230,8 @@ impl CmId {
     /// that have the address.
     ///
     /// After this call, [`DeviceInfo::of`](crate::device::DeviceInfo::of) describes the device.
-    /// Address resolution then finds no other device, and only routes through this interface. Port
-    /// 0 selects any free port. A link-local address needs its scope. May sleep; must not be called
+    /// Later address resolution uses only this device, and only routes through this interface. Port
+    /// 0 selects any free port. A link-local address needs a scope. May sleep; must not be called
     /// by the id's handler.
     ///
     /// Returns `EADDRNOTAVAIL` if no interface has the address, `ENODEV` if no RDMA device has the
@@ -441,8 +441,8 @@ unsafe fn decode<'a>(
             // SAFETY: An established connection has a device, which exists as long as the id.
             let node = unsafe { (*(*id).device).node_type };
             let depths = (conn.responder_resources, conn.initiator_depth);
-            // The drivers for iWARP report the number of Reads that this host serves in the other
-            // field.
+            // iWARP drivers report the number of Reads that this host serves in `initiator_depth`,
+            // and not in `responder_resources`.
             let (peer_read_depth, own_read_depth) = match u32::from(node) {
                 bindings::RDMA_NODE_RNIC => (depths.1, depths.0),
                 _ => depths,

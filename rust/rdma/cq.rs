@@ -260,7 +260,8 @@ impl Cq {
                 // NO-OVERFLOW: The number of handled completions never exceeds the budget.
                 budget = budget.wrapping_sub(count);
                 if budget <= 0 {
-                    // The device need not report completions that are in the queue already.
+                    // The device need not report completions that are already in the queue. So this
+                    // thread queues the work item for them.
                     break 'events poller::SOMETHING_IS_LEFT;
                 }
                 if is_over() {

@@ -31,12 +31,12 @@ use xprtrdma_bindings as bindings;
 ///
 /// Two drivers are not trusted:
 ///
-/// * **siw** (tested): the data of an RDMA Read may still be leaving when a message arrives.
-///   `siw_check_sgl_tx` checks the key only when the data begin to leave. After that `siw_tx_hdt`
-///   takes page after page from the region's list, even if the region has been invalidated. A peer
-///   that keeps its TCP window closed can delay such a Read as long as it likes, and then receives
-///   the later content of the pages. A local invalidation waits for the Read, because
-///   `siw_qp_sq_process` handles one work request or response at a time.
+/// * **siw** (tested): when a message arrives, the device may still be sending the data of an RDMA
+///   Read. `siw_check_sgl_tx` checks the key only before the first data are sent. After that
+///   `siw_tx_hdt` takes page after page from the region's list, even if the region has been
+///   invalidated. A peer that keeps its TCP window closed can delay such a Read as long as it
+///   likes, and then receives the later content of the pages. A local invalidation waits for the
+///   Read, because `siw_qp_sq_process` handles one work request or response at a time.
 /// * **vmw_pvrdma**: the hypervisor executes the work requests. The source of the hypervisor is not
 ///   public, so it is not known whether the promises are kept. For example, the hypervisor may
 ///   execute registrations again, as rxe does. But the precautions at [`EXECUTE_AGAIN`] are taken
@@ -60,8 +60,8 @@ use xprtrdma_bindings as bindings;
 ///   invalidation by a flag or an opcode, and contains the key.
 /// * **hfi1** (read): a region is registered when its work request is posted. `rvt_invalidate_rkey`
 ///   compares the whole key, and without a match the completion has no flag. If a Read has begun,
-///   its data still leave after the region was invalidated. Even a local invalidation does not wait
-///   for these data.
+///   its data are still sent after the region was invalidated. Even a local invalidation does not
+///   wait until these data are sent.
 /// * **mana, efa, usnic**: they offer no fast registration to the kernel, so no connection uses
 ///   them.
 const DISTRUSTED: &[bindings::rdma_driver_id] = &[
@@ -96,14 +96,14 @@ pub(crate) unsafe fn is_distrusted(dev: NonNull<bindings::ib_device>) -> bool {
 /// The source of **rxe** shows:
 ///
 /// * `req_retry` (`rxe_req.c`) starts at the oldest work request that was not acknowledged.
-///   `rxe_requester` executes all work requests from there on. It does not check their state: some
-///   are just being removed from the queue.
+///   `rxe_requester` executes this work request and all later ones. It does not check their state,
+///   and executes even those that are just being removed from the queue.
 /// * `rxe_reg_fast_mr` refuses a region that is valid, and registers a region that was invalidated.
 ///   The key and the rights come from the work request. The address and the length are those of the
 ///   region at that time.
-/// * `mr_check_range` compares address and length with each packet: in `check_rkey`, in
-///   `rxe_mr_copy`, which copies the data of a packet, and in the atomic operations. The range of a
-///   flush is not checked, but a flush copies nothing.
+/// * `mr_check_range` checks the address and length of each packet against those of the region. It
+///   is called in `check_rkey`, in `rxe_mr_copy`, which copies the data of a packet, and in the
+///   atomic operations. The range of a flush is not checked, but a flush copies nothing.
 /// * A registration in the queue refers to its region by a pointer (`wr.reg.mr`) without a
 ///   reference.
 ///
@@ -156,8 +156,8 @@ pub(crate) struct Sendings {
 }
 
 impl Sendings {
-    /// Returns true if, since `before` was read, the device has repeated the work requests of a
-    /// send queue and could send each packet.
+    /// Returns true if the device has repeated the work requests of a send queue since `before` was
+    /// read, and has not failed to send any packet since then.
     pub(crate) fn may_have_repeated(self, before: Self) -> bool {
         self.again != before.again && self.failed == before.failed
     }
@@ -224,10 +224,11 @@ pub fn fence_registrations(fenced: bool) {
 }
 
 /// Drivers whose queue pairs no longer access memory after they have flushed a Receive in the error
-/// state. The source of these drivers shows this.
+/// state. This is known from the source of the drivers.
 ///
-/// The verbs interface promises this for all devices. But some drivers flush Receives themselves,
-/// or report the error state, while the device may still be active:
+/// The verbs interface promises for all devices that a flush ends the access to memory. But some
+/// drivers flush Receives themselves, or report the error state, while the device may still be
+/// active:
 ///
 /// * cxgb4, if it could not stop the connection
 /// * hfi1, while a TID RDMA flow is programmed

@@ -74,7 +74,8 @@ pub fn locals(net: &Net) -> Result<KVec<Local>> {
     list(net, |addr| !is_link_local(addr))
 }
 
-/// Does what [`locals`] does, but only for addresses for which `wanted` returns true.
+/// Lists addresses as [`locals`] does, but selects the addresses for which `wanted` returns true.
+/// These may be link-local.
 pub(crate) fn list(net: &Net, wanted: impl Fn(&IpAddr) -> bool) -> Result<KVec<Local>> {
     let handler = Arc::new(Ignore, GFP_KERNEL)?;
     let mut found = KVec::new();

@@ -73,7 +73,8 @@ impl MappedPages {
     /// Returns `EINVAL` if the device would write to shared pages, and `EIO` if a page cannot be
     /// mapped. Must not be called while this object already contains memory; otherwise that memory
     /// is never freed. May sleep.
-    // `memory` is moved before it is checked. Otherwise it would be copied twice.
+    // `memory` is moved into this object before the checks. Otherwise the compiler would copy it
+    // twice.
     #[inline(always)]
     pub(crate) fn hold(&mut self, memory: Mappable, dir: Direction) -> Result {
         let former = self.memory.replace(memory);
@@ -348,8 +349,8 @@ impl MappedPages {
         &self.pd
     }
 
-    /// Returns the scatter/gather elements of the parts, in the order of the calls of
-    /// [`MappedPages::map`].
+    /// Returns the scatter/gather elements that [`MappedPages::map`] and [`MappedPages::add`] have
+    /// added, in the order of the calls.
     #[inline]
     pub(crate) fn sges(&self) -> &[bindings::ib_sge] {
         self.sges.get(self.own..).unwrap_or(&[])

@@ -143,8 +143,8 @@ struct Inner {
     /// the `ib_mr` may be wrong: rxe may overwrite that address with an earlier one when rxe
     /// executes a registration again.
     offset: u64,
-    /// Sequence number of an invalidation on the send queue: the last one that was posted before
-    /// the region's last registration. 0 if the region was never registered.
+    /// Sequence number of the last invalidation on the send queue that was posted before the
+    /// region's last registration. 0 if the region was never registered.
     queued_at: u64,
     // The work requests for registration and invalidation. They are complete except for `next`, the
     // key, and the completion entry of the registration.

@@ -2,8 +2,8 @@
 
 //! Checks that the object code contains no way to panic.
 //!
-//! A panic in the kernel is a `BUG()`. The core is compiled as for the kernel, optimised and with
-//! overflow checks. The object is searched for references to the functions that panic.
+//! A panic in the kernel is a `BUG()`. The test compiles the core with optimisation and overflow
+//! checks, as for the kernel. Then it searches the object for references to functions that panic.
 
 #![allow(
     clippy::indexing_slicing,

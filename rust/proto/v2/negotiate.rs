@@ -22,7 +22,7 @@
 //! connection that is lost for a local reason, such as a removed device, says nothing about the
 //! peer, and neither does a probe that the peer's adapter does not acknowledge (V2-31). An
 //! agreement on version 2 ends with the connection. The probe is not an RPC of the upper layer, so
-//! the negotiation fails no RPC (V2-35).
+//! no RPC fails if the negotiation fails (V2-35).
 
 use crate::{
     time::{
@@ -83,9 +83,9 @@ pub enum Known {
 }
 
 impl Known {
-    /// Returns what two transports to the same peer know together. A reported refusal counts more
-    /// than a doubt, and a later doubt more than an earlier doubt. A transport that knows nothing
-    /// takes nothing away from the other.
+    /// Combines what two transports to the same peer know. A reported refusal counts more than a
+    /// doubt, and a later doubt counts more than an earlier doubt. If one transport knows nothing,
+    /// the result is what the other transport knows.
     pub fn together(self, other: Self) -> Self {
         match (self, other) {
             (Self::Lacking, _) | (_, Self::Lacking) => Self::Lacking,
@@ -133,9 +133,10 @@ impl Negotiator {
         }
     }
 
-    /// Replaces what is known about the peer. All transports to one server share this knowledge.
-    /// The driver passes it before each connection attempt, and adds to it after each attempt and
-    /// after each connection. So what an earlier peer said does not count for another peer.
+    /// Replaces what this transport knows about the peer by `known`, the knowledge that all
+    /// transports to one server share. The driver calls this method before each connection attempt.
+    /// After each attempt and after each connection, the driver adds what this transport knows to
+    /// the shared knowledge. So what an earlier peer said does not count for another peer.
     pub fn learn(&mut self, known: Known) {
         self.known = known;
     }

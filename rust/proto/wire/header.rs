@@ -69,8 +69,8 @@ impl Version {
         }
     }
 
-    /// Returns the length of a header without chunks in bytes. It is the minimum for a Call or
-    /// Reply.
+    /// Returns the length in bytes of a header without chunks. The header of a Call or Reply is
+    /// never shorter.
     #[inline]
     pub const fn min_header_len(self) -> usize {
         match self {
@@ -233,7 +233,7 @@ fn front<const N: usize>(
     buf: &mut [u8],
 ) -> Result<(Writer<'_>, usize), Error> {
     let fixed = version.fixed_len();
-    // If the version is known at compile time, the compiler keeps only this check of the length.
+    // If the version is known at compile time, the compiler removes all other checks of the length.
     let len = fixed.saturating_add(N);
     let (front, lists) = buf
         .get_mut(..len)

@@ -87,7 +87,7 @@ const fn size_code(size: u32) -> u8 {
     }
 }
 
-/// Returns the size for which a code stands, in bytes.
+/// Returns the size in bytes that a code represents.
 const fn size_of_code(code: u8) -> u32 {
     // CAST: The cast widens the number. The result is at most 256 * 1024.
     (code as u32).saturating_add(1).saturating_mul(1024)

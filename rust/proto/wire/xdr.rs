@@ -3,9 +3,9 @@
 //! Reading and writing of XDR words over byte slices (RFC 4506).
 //!
 //! [`Reader`] and [`Writer`] hold the remaining slice and make it shorter with each item. So no
-//! position can be past the end of the slice, and the code needs no arithmetic on positions.
-//! Several items of fixed size are read or written as one array with a separate cursor, so that the
-//! length is checked only once.
+//! position can be past the end of the slice, and the code needs no arithmetic on positions. Items
+//! of fixed size that follow each other are treated as one array, so that the length is checked
+//! only once. A second cursor reads or writes the items of the array.
 
 /// The error if the input ends too early, or contains a word that XDR does not allow at this
 /// position.
@@ -68,8 +68,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes the two words that say that two optional items are absent. Returns false, and takes
-    /// nothing, if the next two words are not both 0.
+    /// Takes the next two words and returns true if both are 0, which means that two optional items
+    /// are absent. Otherwise takes nothing and returns false.
     #[inline]
     pub fn both_absent(&mut self) -> bool {
         match self.rest.split_first_chunk() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connections on which both ends may post RDMA Reads. The private data may have any length.
+//! Connections on which both ends may post RDMA Reads. The private data have no fixed length.
 
 use super::CmId;
 use kernel::{

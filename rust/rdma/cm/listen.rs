@@ -370,8 +370,9 @@ impl<H: ListenHandler> ListenContext<H> {
         id: NonNull<bindings::rdma_cm_id>,
         conn: &bindings::rdma_conn_param,
     ) -> bool {
-        // If the queue is full, the handler is not called. It could close another connection to
-        // make room for the new one, although the request is rejected.
+        // If the queue is full, the request is rejected, and [`ListenHandler::request`] is not
+        // called. Otherwise that method might close another connection to make room for the
+        // rejected one.
         if !self.queue.lock().has_room() {
             self.handler.turned_away();
             return false;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Replaces the module [`events`](super::events) in a kernel with patch 0002
-//! (`Documentation/upstream`). Such a kernel has an interface for this purpose: ib_core calls the
-//! function [`claim`] to ask whether a polling thread handles an event. So this module replaces no
-//! functions in `struct ib_cq`.
+//! (`Documentation/upstream`). In such a kernel, ib_core calls the function [`claim`] to ask
+//! whether a polling thread handles an event. So this module need not replace functions in
+//! `struct ib_cq`.
 
 use super::{
     poller,

@@ -3,9 +3,10 @@
 //! Wakes a thread that polls a [`Cq`] when the device reports an event, or when the work item of
 //! the queue runs.
 //!
-//! ib_core has no interface for this. So this module replaces two functions in `struct ib_cq`: the
-//! event handler and the function of the work item. While a thread polls, the new functions wake
-//! that thread, and ib_core is not called. If no thread polls, ib_core's own functions are called.
+//! ib_core has no interface with which an event could wake such a thread. So this module replaces
+//! two functions in `struct ib_cq`: the event handler and the function of the work item. While a
+//! thread polls, the new functions wake that thread, and ib_core is not called. If no thread polls,
+//! ib_core's own functions are called.
 
 use super::{
     poller,
@@ -112,7 +113,8 @@ impl Cq {
         }
     }
 
-    /// Passes an event to the polling thread, or handles completions here if the thread has left.
+    /// Passes an event to the polling thread. If that thread has left, handles completions in the
+    /// work item.
     #[cold]
     fn hand_over(&self) {
         if !self.call() {
@@ -135,8 +137,8 @@ impl Cq {
 /// whether the work item is queued or runs. Queueing the work item is a full barrier, too. So a
 /// work item that is queued after this check reads in `poller` that a thread polls.
 ///
-/// If the work item reads that no thread polls, its load of `poller` is acquiring. So the work of
-/// the last polling thread comes before the work of the item.
+/// The work item loads `poller` with acquire semantics. So if it reads that no thread polls, it
+/// sees the effects of the last polling thread.
 ///
 /// # Safety
 ///

@@ -51,8 +51,8 @@ fn parts(count: usize) -> Vec<Segment> {
     vec![part(64); count]
 }
 
-/// Returns the fault that the checks find in an inline WRITE of 100 bytes with these Read segments.
-/// Returns `None` if the WRITE is correct.
+/// Returns the fault that the checks find in an inline WRITE Call of 100 bytes with these Read
+/// segments. Returns `None` if the Call is correct.
 fn of_reads(reads: &[Entry]) -> Option<Fault> {
     fault(&message(reads, &[], None).bytes(), &TERMS)
 }
@@ -65,7 +65,7 @@ fn lists_are_taken_up_to_bounds_of_ours_and_refused_as_a_whole_beyond() {
     assert_eq!(of_reads(&at(17)), None);
     assert_eq!(of_reads(&at(most)), None);
     assert_eq!(of_reads(&at(most + 1)), Some(Fault::TooComplex));
-    // The limit is for the segments of all lists together.
+    // The limit applies to the total number of segments in all lists.
     let chunk = parts(1);
     let with = |reads: u32, writes: &[&[Segment]]| {
         fault(&message(&at(reads), writes, Some(&chunk)).bytes(), &TERMS)
@@ -101,9 +101,9 @@ fn what_every_server_must_take_is_taken() {
 #[test]
 fn the_header_of_the_reply_fits_before_the_call_is_processed() {
     let (writes, reply) = (parts(5), parts(3));
-    // The header without chunks has 28 bytes. Each chunk adds 8 bytes, and 16 bytes for each
-    // segment. The Reply chunk adds 4 bytes less, because its first word replaces a word of those
-    // 28 bytes.
+    // The header without chunks has 28 bytes. Each chunk adds 8 bytes, and each segment adds 16
+    // bytes. The result is 4 bytes smaller than the sum, because the first word of the Reply chunk
+    // replaces one of the words in the 28 bytes.
     let header = 28 + (8 + 5 * 16) + (8 + 3 * 16) - 4;
     for (reply, least) in [
         (Some(&reply[..]), header),
@@ -208,7 +208,8 @@ fn segments_are_grouped_by_position_wherever_they_are() {
 // covers: RSP-054
 #[test]
 fn a_chunk_is_behind_the_header_of_the_rpc() {
-    // The header has a credential of 9 bytes and its pad, and a verifier of 5 bytes and its pad.
+    // The RPC header contains a credential of 9 bytes and a verifier of 5 bytes, each followed by
+    // its pad.
     let mut header = vec![XID, CALL, 2, 100_003, 3, 7, 1, 9, 0, 0, 0, 0, 5, 0, 0];
     let len = 4 * header.len() as u32;
     header.resize(40, 0);
@@ -268,7 +269,7 @@ fn chunks_do_not_overlap() {
     // The Position of the second chunk is in the pad of the first chunk.
     assert_eq!(two(88), Some(Fault::Overlap));
     assert_eq!(two(92), None);
-    // Of three chunks, the third overlaps the second.
+    // There are three chunks, and the third one overlaps the second one.
     let three = [(80, part(8)), (92, part(8)), (96, part(8))];
     assert_eq!(of_reads(&three), Some(Fault::Overlap));
 }
@@ -303,7 +304,8 @@ fn sums_do_not_wrap() {
         ..TERMS
     };
     let of = |reads: &[Entry]| fault(&message(reads, &[], None).bytes(), &none);
-    // A chunk of 2^32 - 1 bytes has 2^32 bytes with its pad. This number does not fit into 32 bits.
+    // A chunk of 2^32 - 1 bytes and its pad have 2^32 bytes together. The number 2^32 does not fit
+    // into 32 bits.
     assert_eq!(of(&[(80, huge)]), Some(Fault::Wraps));
     assert_eq!(of(&[(80, part(0xffff_fffc))]), Some(Fault::TooLong));
     assert_eq!(of(&[(80, part(0xffff_ff00))]), None);
@@ -454,7 +456,7 @@ fn nothing_of_a_protected_call_may_be_in_a_chunk() {
         let fetched = admitted(&long).fetched(&header).err().map(|r| r.fault);
         assert_eq!(fetched, wrong);
     }
-    // A credential that is too short to contain the RPCSEC_GSS service counts as protected.
+    // A Call counts as protected if its credential is too short to contain the RPCSEC_GSS service.
     let header = rpc_call(3, 7, &[6, 12, 1, 0, 7], 100);
     let call = message(&[(80, part(64))], &[], None).payload(header);
     assert_eq!(fault(&call.bytes(), &TERMS), Some(Fault::Protected));

@@ -116,8 +116,8 @@ fn the_clients_seen_last_are_remembered() {
             breakers::broke(&mut clients, client(number), Xid(XID), at(number.into()));
         }
     }
-    // A Call of the first client fails again. So the oldest failure is now that of the second
-    // client's Call, and the responder forgets this Call when a Call of another client fails.
+    // A Call of the first client fails again. So the failure of the second client's Call is now the
+    // oldest one. The responder forgets it when a Call of a further client fails.
     breakers::broke(&mut clients, client(0), Xid(0), at(50));
     for _ in 0..2 {
         breakers::broke(&mut clients, client(many), Xid(XID), at(60));

@@ -49,7 +49,8 @@ const DRIVER: GrantBounds = GrantBounds {
 
 /// A connection whose driver has as many Receives as [`Grant`] requires, and one more. The Receive
 /// of a Call is posted again when the Call is finished, and is counted before the next response. A
-/// Call is finished immediately after its response, unless [`Served::hold`] is called then.
+/// Call is finished immediately after its response, unless the test calls [`Served::hold`] after
+/// the response.
 struct Served {
     grant: Grant,
     tickets: Vec<Ticket>,
@@ -111,7 +112,7 @@ impl Served {
         self.grant.refuse(ticket).credits().0
     }
 
-    /// Leaves the Call unfinished that was answered last.
+    /// Leaves the last answered Call unfinished.
     fn hold(&mut self) {
         self.finished -= 1;
         self.held += 1;
@@ -123,7 +124,8 @@ impl Served {
         self.finished += 1;
     }
 
-    /// Does what a driver does in the time after which the grant of an idle client is halved once.
+    /// Ends three intervals with [`Grant::pause`]. If Calls arrived only in the first interval, the
+    /// grant is then halved once.
     fn rest(&mut self) {
         (0..3).for_each(|_| self.grant.pause());
     }
@@ -188,7 +190,8 @@ fn a_grant_grows_when_all_of_it_is_used_and_shrinks_at_rest() {
 fn a_grant_grows_for_many_calls_one_at_a_time() {
     let mut served = Served::new(BOUNDS);
     let extra = BOUNDS.reserved + BOUNDS.spare;
-    // The Call that raises the grant counts as the first of the next Calls.
+    // When a Call raises the grant, the count of Calls starts again with this Call as the first
+    // one. So the next rise needs 63 further Calls, and not 64.
     for (calls, expected) in [(32, 8), (63, 16), (127, 32), (1000, 32)] {
         let before = served.grant.receives();
         for _ in 1..calls {
@@ -198,7 +201,8 @@ fn a_grant_grows_for_many_calls_one_at_a_time() {
         assert_eq!(served.burst(1), expected);
         assert_eq!(served.grant.receives(), expected + extra);
     }
-    // A single Call at a time does not use the whole grant, so the grant does not grow further.
+    // Single Calls do not use the whole grant, and fewer than 32 of them arrive between two pauses.
+    // So the grant does not grow further.
     let mut slow = Served::new(BOUNDS);
     for _ in 0..10 {
         (0..31).for_each(|_| assert_eq!(slow.burst(1), 4));
@@ -222,8 +226,8 @@ fn receives_are_posted_before_the_grant_that_tells_of_them() {
     let mut grant = Grant::new(BOUNDS);
     assert_eq!(grant.receives(), 4 + 2 + 1);
     grant.posted(3);
-    // Two Receives are reserved for Replies to the server's Calls. Only the other one, and the
-    // Receive that is posted for each Call before its Reply, can be granted.
+    // Two of the three posted Receives are reserved for Replies to the server's Calls. Only the
+    // third Receive, and the Receives that are posted while a Call is in process, can be granted.
     for (more, expected) in [(1, 1), (2, 2), (2, 3), (2, 4), (2, 4)] {
         grant.received();
         let ticket = grant.begin(None).unwrap();
@@ -246,8 +250,8 @@ fn receives_that_complete_before_they_are_counted_are_not_granted_twice() {
             grant.begin(None).unwrap()
         })
         .collect();
-    // The other two Receives are counted now. Only the five Calls in process then back credits, and
-    // two of these credits are reserved.
+    // The other two Receives are counted now, after their completion. So no posted Receive is left.
+    // Only the five Calls in process back credits, and two of these five credits are reserved.
     grant.posted(2);
     let granted = grant.answer(calls.remove(0)).unwrap();
     assert_eq!(granted.credits(), Credits(5 - 2));
@@ -395,7 +399,8 @@ fn a_smaller_grant_ends_the_connection_if_all_of_it_is_lost() {
     assert_eq!(lost(7, 100), Ok(16));
     assert_eq!(lost(7, 8), Ok(8));
     assert_eq!(lost(7, 7), Err(Overdrawn::Lost));
-    // The grant of an idle client shrinks only as far as more than half of it remains.
+    // Two of eight credits are lost. The grant of an idle client shrinks to five credits but not to
+    // four, because half of a grant of four credits would be lost.
     let mut served = Served::new(BOUNDS);
     for calls in [1, 4] {
         served.burst(calls);
@@ -580,8 +585,8 @@ fn pages_are_bounded_for_one_connection_and_for_all() {
     let (mut one, mut other) = (Share::new(40, 1), Share::new(80, 1));
     let first = budget.take(&mut one, 30).unwrap();
     assert_eq!(budget.take(&mut one, 11).unwrap_err(), Wait::Share);
-    // A connection that holds pages gets more pages only if it then holds no more pages than remain
-    // free.
+    // If a connection already holds pages, the number of pages that it holds must not exceed the
+    // number of pages that remain free.
     let mut half = Share::new(80, 1);
     let some = budget.take(&mut half, 10).unwrap();
     assert_eq!(budget.take(&mut half, 31).unwrap_err(), Wait::Share);
@@ -682,8 +687,8 @@ fn an_address_with_many_connections_leaves_pages_for_others() {
         })
     };
     assert_eq!(calls(0, 128), 2048);
-    // The connections of each further client address get more pages only if together they then hold
-    // no more pages than remain free.
+    // All connections of one address together hold at most as many pages as remain free. So the
+    // second address gets half of the remaining pages, and the third address gets half of the rest.
     assert_eq!(calls(0, 128), 1024);
     assert_eq!(calls(0, 128), 512);
     assert_eq!(budget.free(), 512);
@@ -710,7 +715,7 @@ fn answers_that_wait_leave_in_the_order_of_their_grants() {
         assert!(!grant.has_unsent());
         let (first, second) = (grant.wait(), grant.wait());
         assert!(grant.may_send(&first) && !grant.may_send(&second));
-        // Each response is sent while a later response already waits.
+        // The first two responses are each sent while the next response already waits.
         grant.sent(first);
         let third = grant.wait();
         assert!(grant.may_send(&second) && !grant.may_send(&third));

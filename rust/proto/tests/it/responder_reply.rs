@@ -347,8 +347,8 @@ fn both_kinds_of_chunk_are_used_when_both_are_needed() {
     let call = ready(&bytes);
     let marks = [span(2000, 99)];
     let filled = [written(&chunk, &[99]), written(&reply, &[3000, 4000])];
-    // The Reply chunk has space for 7000 bytes. Besides, 99 bytes of the reply go to the Write
-    // chunk, and one pad byte is not transferred. So the longest reply has 7100 bytes.
+    // The Reply chunk has space for 7000 bytes of the reply, and the Write chunk takes 99 bytes.
+    // One pad byte is not transferred. So the longest possible reply has 7100 bytes.
     let refused = call.reply(&marks, 7104, &TERMS).map(|_| ());
     assert_eq!(refused.unwrap_err().fault, Fault::ReplyRoom);
     let found = call.reply(&marks, 7100, &TERMS).unwrap();
@@ -406,8 +406,8 @@ fn a_mark_that_the_reply_does_not_hold_goes_inline() {
     let call = ready(&bytes);
     for (marks, kept) in [
         // A mark is the driver's record of which bytes of a result may go to a Write chunk. In
-        // these cases the range of a mark is cut short, is inside the RPC header, is not aligned,
-        // or ends beyond 32 bits.
+        // these cases the range of a mark ends beyond the reply, is inside the RPC header, is not
+        // aligned, or ends beyond 32 bits.
         ([span(96, 8), span(200, 8)], 1),
         ([span(100, 8), span(200, 8)], 0),
         ([span(96, 5), span(96, 8)], 1),

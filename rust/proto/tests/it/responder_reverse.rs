@@ -119,8 +119,8 @@ fn one_late_answer_is_expected_for_each_call_in_flight() {
         assert_eq!(sent(&mut reverse, xid), Ok(()));
     }
     assert_eq!(sent(&mut reverse, XIDS[0]), Err(NotSent::Busy));
-    // The upper layer gives up two of the three Calls. One Call is answered in time, and another
-    // Call is sent. The late answers free the credits of their Calls.
+    // One of the three Calls is answered in time, and the upper layer gives up the other two. A
+    // late answer frees the credit of its Call.
     reverse.replied(&reply(3));
     assert!(reverse.unmatched());
     assert_eq!(sent(&mut reverse, XIDS[0]), Ok(()));

@@ -52,8 +52,8 @@ pub const TERMS: Terms = Terms {
 /// A segment of the Read list, with its Position.
 pub type Entry = (u32, Segment);
 
-/// Builds an RPC Call of the NFS program with these words of a credential, and zeroes up to `len`
-/// bytes.
+/// Builds an RPC Call of the NFS program with these words of a credential. Zeroes fill the Call up
+/// to a length of `len` bytes.
 pub fn rpc_call(version: u32, procedure: u32, credential: &[u32], len: usize) -> Vec<u8> {
     let mut all = vec![XID, CALL, 2, 100_003, version, procedure];
     all.extend(credential);
@@ -71,7 +71,7 @@ pub fn gss(service: u32) -> Vec<u32> {
     vec![6, 20, 1, 0, 7, service, 0]
 }
 
-/// Builds a WRITE of NFSv3 for this number of bytes, without its data.
+/// Builds a WRITE Call of NFSv3. Zeroes fill the Call up to a length of `len` bytes.
 pub fn write_call(len: usize) -> Vec<u8> {
     rpc_call(3, 7, &NONE, len)
 }
@@ -92,8 +92,8 @@ pub fn lists(reads: &[Entry], writes: &[&[Segment]], reply: Option<&[Segment]>) 
     all
 }
 
-/// Builds a message with these chunk lists. The message contains an inline Call with a WRITE of 100
-/// bytes, unless `reads` contains a Position-Zero chunk.
+/// Builds a message with these chunk lists. The message contains an inline WRITE Call of 100 bytes,
+/// unless `reads` contains a Position-Zero chunk.
 pub fn message(reads: &[Entry], writes: &[&[Segment]], reply: Option<&[Segment]>) -> Message {
     let long = reads.iter().any(|(position, _)| *position == 0);
     Message {
@@ -125,8 +125,8 @@ pub fn ready(bytes: &[u8]) -> Call<'_, Ready> {
     admitted(bytes).fetched(&[]).expect("fetched")
 }
 
-/// Returns whether the part of a reply that is in no Write chunk is in the Reply chunk. Otherwise
-/// this part is inline. The part is never empty.
+/// Returns true if the bytes of a reply that are in no Write chunk are in the Reply chunk. Returns
+/// false if these bytes are inline. There is at least one such byte.
 pub fn is_in_reply_chunk(reply: &Reply<'_>) -> bool {
     reply.inline().next().is_none()
 }

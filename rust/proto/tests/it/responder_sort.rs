@@ -361,8 +361,8 @@ fn an_error_repeats_the_xid_and_carries_the_grant() {
 
 #[test]
 fn a_fault_counts_in_one_way_wherever_it_is_found() {
-    // Faults of the transport header, of the chunk lists, and of the RPC message. The RPC message
-    // may be in a Read chunk, so the last of these faults are perhaps found in fetched data.
+    // Faults of the transport header, of the chunk lists, and of the RPC message. If the RPC
+    // message is in a Read chunk, its faults are found only after the chunk was fetched.
     for fault in [
         Fault::Version(Spoken::One),
         Fault::Version(Spoken::Both),
@@ -389,7 +389,8 @@ fn a_fault_counts_in_one_way_wherever_it_is_found() {
         assert_eq!(fault.blame(), Blame::Malformed, "{fault:?}");
     }
     assert_eq!(Fault::Option.blame(), Blame::Option);
-    // The client knows neither how long the reply will be, nor how long the send queue is.
+    // The client is not to blame for these faults: it knows neither how long the reply will be, nor
+    // how long the send queue is.
     for fault in [Fault::ReplyRoom, Fault::WriteRoom, Fault::SendQueue] {
         assert_eq!(fault.blame(), Blame::Nothing, "{fault:?}");
     }

@@ -32,7 +32,7 @@ use xprtrdma_proto::{
     Segment, //
 };
 
-/// Returns the content of the client's memory at an offset; never zero.
+/// Returns the byte at an offset of the client's memory. The byte is never zero.
 fn content(offset: u64) -> u8 {
     (offset % 251) as u8 + 1
 }
@@ -167,8 +167,8 @@ fn the_pad_may_be_in_the_chunk() {
         let call = admitted(&padded);
         assert_eq!(call.fills().count(), 0);
         let padded = assembled(&call);
-        // The second message has the same content. But the three bytes of padding come from the
-        // client's memory and need not be zero.
+        // The message whose chunk contains the pad has the same content. But the three pad bytes
+        // come from the client's memory and need not be zero.
         assert_eq!(padded.len(), short.len());
         assert_eq!(padded[..85], short[..85]);
         assert_eq!(padded[88..], short[88..]);

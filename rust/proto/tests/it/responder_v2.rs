@@ -108,7 +108,7 @@ fn reply(payload: Vec<u8>) -> Message {
     }
 }
 
-/// Builds an option with this direction and length, and the bytes that follow.
+/// Builds a message with an option of this direction and length, followed by the bytes `rest`.
 fn option(direction: u32, len: u32, rest: &[u8]) -> Vec<u8> {
     let mut bytes = words(&[XID, 2, 32, OPTIONAL, direction, 0xff01, len]);
     bytes.extend(rest);
@@ -123,7 +123,7 @@ fn the_probe_is_answered_in_version_two_and_its_threshold_holds() {
         panic!("the probe is no Call");
     };
     assert_eq!(found.version(), Version::V2);
-    // A client that announced 1024 bytes receives messages of up to 4096 bytes in version two.
+    // The threshold for replies is 1024 bytes in version one, but 4096 bytes in version two.
     let terms = Terms {
         reply_threshold: 1024,
         reply_threshold_v2: 4096,

@@ -300,8 +300,8 @@ fn ticked(life: &mut Life, from: u64, to: u64) -> Vec<(u64, Act)> {
 fn a_connection_is_busy_until_its_replies_are_transferred() {
     let waits = progress(true, 0);
     assert!(waits.is_busy(true) && waits.is_busy(false));
-    // Messages without RDMA Writes are usually not signalled, so nothing tells when the client has
-    // received them.
+    // Messages without RDMA Writes are usually not signalled, so the server does not learn when the
+    // client has received them. Such messages do not make the connection busy.
     let message = Progress {
         signalled: 0,
         ..waits
@@ -500,9 +500,9 @@ fn time_in_which_the_host_stood_still_does_not_count() {
         };
         assert_eq!(then[0], first);
     }
-    // The host was suspended or stalled until 9000 s. The client's silence is counted from the
-    // client's first message after that time. Then the clock goes back: the connection does not end
-    // because of this.
+    // The host was suspended or stalled until 9000 s, when the client confirms the connection. The
+    // client's silence is counted from that time. After 9001 s the clock goes back to 5 s. The
+    // connection does not end because of this step.
     let mut life = Life::accepting(PATIENCE, false, at(0));
     life.established(at(9_000));
     assert_eq!(life.tick(at(9_001)), Act::Nothing);
@@ -573,8 +573,8 @@ fn an_end_has_one_cause_and_each_cause_its_words() {
     ] {
         assert_eq!(Cause::from(why), cause);
     }
-    // The numbers are those of `enum ib_wc_status`. Only a flushed work request says nothing about
-    // the reason: usually the client has disconnected.
+    // The numbers are those of `enum ib_wc_status`. The status of a flushed work request (5) does
+    // not say why the queue pair failed. Usually the client has disconnected.
     for status in 0..30 {
         let expected = if status == 5 {
             Cause::Left
@@ -651,8 +651,8 @@ fn queues_fit_the_device_or_the_connection_is_refused() {
             assert!(got.sends >= LEAST_SENDS && got.calls >= 1);
             assert!(got.sends <= wish.sends && got.calls <= wish.calls);
             assert_eq!(got.extra, wish.extra);
-            // The number of Calls is smaller than wanted only because the device's queues are too
-            // short.
+            // `fit` reduces the number of Calls only if the device's queues are too short for all
+            // of them.
             let calls = got.calls == wish.calls || got.receives() + 1 == work_requests;
             let least = got.sends == LEAST_SENDS;
             assert!(calls || least);

@@ -111,7 +111,7 @@ fn a_fence_for_each_message_finds_room() {
 // covers: BC-07
 #[test]
 fn no_queue_is_larger_than_the_device_allows() {
-    // The loops begin at the smallest device limits with which one call and all callbacks fit.
+    // The loops begin at the smallest device limits that allow one call and all callbacks.
     for queue_wrs in 40..600 {
         for completions in (80..1300).step_by(7) {
             for slots in [1, 4, 16, 128, 4096] {

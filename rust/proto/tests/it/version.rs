@@ -202,7 +202,7 @@ fn receives_hold_what_any_outcome_may_bring() {
         (VersionPolicy::V2Only, 1024, 4096),
     ] {
         assert_eq!(receive_size(policy, own), expected);
-        // In both versions, every message that the peer may send fits into a Receive, also if the
+        // In both versions, every message that the peer may send fits into a Receive, even if the
         // peer sent no private data.
         let own = PrivateData {
             send_size: expected,
