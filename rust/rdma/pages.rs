@@ -93,7 +93,8 @@ impl Pages {
         }
     }
 
-    /// Does what [`Pages::of`] does if the pool has no fitting pages.
+    /// Allocates pages for `len` bytes. When the pages are dropped, they return to the pool `home`.
+    /// [`Pages::of`] calls this if the pool has no fitting pages.
     #[cold]
     fn new_of(home: &Arc<Pool>, len: usize) -> Result<Self> {
         let mut pages = Self::new(len)?;
@@ -105,7 +106,7 @@ impl Pages {
     #[inline(never)]
     fn with_clean_end(mut self) -> Result<Self> {
         let (len, end) = (self.len, Self::count(self.len).saturating_mul(PAGE_SIZE));
-        // INVARIANT: The last page contains these bytes. `len` is restored below.
+        // INVARIANT: The pages contain `end` bytes. `len` is restored below.
         self.len = end;
         self.change(len, end, |_, rest| {
             rest.fill(0);
@@ -158,8 +159,8 @@ impl Pages {
 
     /// Moves the pages out of an allocation that nothing else refers to.
     pub(crate) fn from_unique(mut unique: Pin<UniqueArc<Self>>) -> Self {
-        // INVARIANT: This object without pages only takes the place of the moved object in the
-        // allocation. It is dropped with the allocation at the end of this function.
+        // INVARIANT: This object has no pages. It replaces the moved object in the allocation, and
+        // is dropped with the allocation at the end of this function.
         let emptied = Self {
             block: None,
             len: 0,

@@ -72,8 +72,8 @@ pub struct Pd {
     /// Whether the device's reports of invalidations are trusted; the negation of
     /// [`is_distrusted`].
     believes: bool,
-    /// The record of repeated registrations; `None` if the device never executes a registration
-    /// again ([`Repetitions`]).
+    /// The record of whether the device has executed a registration a second time
+    /// ([`Repetitions`]). `None` if the device never does this.
     repetitions: Option<Repetitions>,
     /// Number of the last invalidation that is known to have completed. The device has finished all
     /// registrations that were posted before that invalidation. The first invalidation has the
@@ -192,20 +192,21 @@ impl Pd {
         self.believes
     }
 
-    /// Returns true if the device may execute a registration again.
+    /// Returns true if the device may execute a registration more than once.
     #[inline]
     pub(crate) fn executes_again(&self) -> bool {
         self.repetitions.is_some()
     }
 
-    /// Returns true if the registrations of each message in this domain get a fence from now on.
+    /// Returns true if each later message in this domain needs a fence before its registrations.
     #[inline]
     pub fn fences(&self) -> bool {
         self.repetitions.is_some_and(|of| of.are_known())
     }
 
     /// Returns the device's counters of repeated and failed sends. A comparison with later values
-    /// of the counters shows whether the device may have executed a registration again. May sleep.
+    /// of the counters shows whether the device may have executed a registration a second time. May
+    /// sleep.
     pub(crate) fn sendings(&self) -> Sendings {
         let Some((of, device)) = self.repetitions.zip(self.id.raw_device()) else {
             return Sendings::default();
@@ -216,8 +217,8 @@ impl Pd {
         of.sendings(device, port)
     }
 
-    /// Records that the device has executed a registration again. Returns true if this is the
-    /// first time for the device.
+    /// Records that the device has executed a registration a second time. Returns true if this was
+    /// not recorded before.
     pub(crate) fn has_repeated(&self) -> bool {
         self.repetitions.is_some_and(|of| of.note())
     }

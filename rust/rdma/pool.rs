@@ -187,14 +187,14 @@ impl Pool {
 }
 
 impl State {
-    /// Removes a block from the list and from the count of pages.
+    /// Removes a block from the list, and subtracts its pages from the counters of pages.
     fn remove(&mut self, index: usize) -> Option<KBox<Block>> {
         let block = self.spare.remove(index).ok()?;
         self.forget(block.len());
         Some(block)
     }
 
-    /// Removes `count` pages from the count of pages.
+    /// Subtracts `count` from the number of pages in this pool and from the number in all pools.
     #[inline]
     fn forget(&mut self, count: usize) {
         // NO-OVERFLOW: The pages were counted when their block was added.
@@ -202,9 +202,9 @@ impl State {
         KEPT.fetch_sub(count, Relaxed);
     }
 
-    /// Removes the smallest block with at least `count` pages from the list, but not from the count
-    /// of pages. The block has at most an eighth more pages than `count`. A larger block is not
-    /// used, because the limits on memory count only `count` pages for the block.
+    /// Removes the smallest block with at least `count` pages from the list. Does not change the
+    /// counters of pages. The block has at most an eighth more pages than `count`. A larger block
+    /// is not used, because the limits on memory count only `count` pages for the block.
     #[cold]
     fn remove_fitting(&mut self, count: usize) -> Option<KBox<Block>> {
         let fits = |block: &Block| (count..=count.saturating_add(count / 8)).contains(&block.len());

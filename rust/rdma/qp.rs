@@ -248,8 +248,8 @@ pub struct Qp<H: QpHandler> {
     broken: Atomic<bool>,
     down: Atomic<bool>,
     send_cqes: SendEntries,
-    // The fields are in the order of teardown: the queue pair, the completion queue, then the work
-    // queue, and the memory that the queue pair and the completion queue used.
+    // The next fields are in the order of teardown: the queue pair, the completion queue, the work
+    // queue, and then the memory that the queue pair and the completion queue used.
     raw: RawQp,
     cq: Pin<KBox<Cq>>,
     handler: H,
@@ -260,18 +260,18 @@ pub struct Qp<H: QpHandler> {
     /// The number that identifies the next doorbell for waiting messages. Written under the lock of
     /// `sq`.
     doorbell: Atomic<u32>,
-    /// The work item that rings the doorbell for waiting messages. After `sq` was closed, and then
-    /// the work item was cancelled, the work item is never queued again.
+    /// The work item that rings the doorbell for waiting messages. If the work item is cancelled
+    /// after `sq` was closed, it is never queued again.
     #[pin]
     doorbell_work: Work<Qp<H>>,
     /// Free receive buffers: the handlers of the messages in these buffers have returned.
     free: UnsafeCell<Chain>,
-    /// When `free` contains this number of buffers, they are posted together. Fewer buffers remain
-    /// in `free`, so that the promised number of Receives stays posted even if no further message
-    /// arrives.
+    /// When `free` contains this number of buffers, they are posted together. So fewer than this
+    /// number of buffers remain unposted, and the promised number of Receives stays posted even if
+    /// no further message arrives.
     free_batch: u32,
     /// When the receive queue's list `returned` contains this number of buffers, they are posted
-    /// together. Fewer buffers remain in the list, for the same reason as in `free`.
+    /// together. So fewer than this number of buffers in the list remain unposted.
     returned_batch: u32,
     /// Number of Receives that have completed, modulo 2^32.
     taken: Atomic<u32>,
@@ -285,9 +285,9 @@ pub struct Qp<H: QpHandler> {
     /// The values that the device's counters of repeated and failed transmissions had when the
     /// queue pair was created.
     sendings: Sendings,
-    /// The number of the protection domain, if the device's reports of invalidations are believed.
-    /// A message on this queue pair can then prove that a region in this domain was invalidated.
-    /// Otherwise `NO_PD`.
+    /// The number of the protection domain, or `NO_PD` if the device's reports of invalidations are
+    /// not trusted. If the reports are trusted, a message on this queue pair can prove that a
+    /// region in this domain was invalidated.
     proof_pd: usize,
     pd: Arc<Pd>,
 }
@@ -353,9 +353,9 @@ impl<H: QpHandler> Qp<H> {
         }
     }
 
-    /// Checks whether the queue pair has failed because its device executed a registration again
-    /// while the region was valid. Called by the handlers of failed completions, without locks. May
-    /// sleep.
+    /// Checks whether the queue pair has failed because its device executed a registration a second
+    /// time while the region was valid. Called by the handlers of failed completions, without
+    /// locks. May sleep.
     ///
     /// rxe does not report such a failure: it flushes all work requests (`rxe_requester()` stores
     /// the status in the work request, and `rxe_completer()` flushes it). But the counters show

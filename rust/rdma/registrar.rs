@@ -53,9 +53,9 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Maximum number of checks whether a registration has completed.
+/// Maximum number of times that the registrar checks whether a registration has completed.
 const LOOKS: u32 = 20_000;
-/// Time between two checks whether a registration has completed.
+/// Time that the registrar waits between two checks whether a registration has completed.
 const PAUSE: Delta = Delta::from_micros(100);
 
 /// Value of [`Entry::status`] while the registration has not completed.

@@ -5,14 +5,14 @@
 //! On iWARP an RDMA Read contains a steering tag, which identifies the memory for the data. The
 //! peer sends the data to this tag as if it sent an RDMA Write (RFC 5040, section 4.4). So the
 //! memory must be registered for remote writing, and the peer may write to the memory until the tag
-//! is invalidated. A transfer of this kind registers its memory, and reads into it. The last Read
-//! into each region invalidates the region. The pages are returned only when it is proven that the
-//! regions were invalidated.
+//! is invalidated. A transfer into such memory first registers the memory, and then reads into it.
+//! The last Read into each region invalidates the region. The pages are returned only when it is
+//! proven that the regions were invalidated.
 //!
 //! The Read invalidates the region itself (`IB_WR_RDMA_READ_WITH_INV`). A local invalidation after
-//! the Read might not wait for the data: with the flag for a fence, cxgb4 sets
-//! `FW_RI_LOCAL_FENCE_FLAG`, which does not wait for Reads. All drivers for iWARP have the
-//! operation (`rdma_cap_read_inv()`):
+//! the Read might not wait for the data: for an invalidation with the fence flag, cxgb4 sets
+//! `FW_RI_LOCAL_FENCE_FLAG`, and with this flag the invalidation does not wait for Reads. All
+//! drivers for iWARP support `IB_WR_RDMA_READ_WITH_INV` (`rdma_cap_read_inv()`):
 //!
 //! * **siw** (tested), **cxgb4**, **irdma**, **qedr** (their source was read): they invalidate the
 //!   key of the Read's only element.
@@ -152,8 +152,8 @@ impl Sinks {
     }
 }
 
-/// Pages that are lent to regions. Each region has one of these objects, so the pages are available
-/// again only when all regions have given them back.
+/// A reference to pages that are lent to a region. Several regions may hold references to the same
+/// pages. The pages are available again only when all these regions have returned their references.
 struct Lent(Arc<Pages>);
 
 impl Lender for Lent {}
@@ -196,7 +196,7 @@ struct Region {
     last: usize,
 }
 
-/// The memory of a transfer that reads, with the regions that cover it.
+/// The memory into which a transfer reads, and the regions that cover this memory.
 ///
 /// # Invariants
 ///

@@ -147,8 +147,8 @@ impl Blank {
         Ok(Self(KBox::new(Transfer::none(pd), GFP_KERNEL)?))
     }
 
-    /// Returns an empty list of pages whose allocated memory can be used again; `None` if there is
-    /// no such list.
+    /// Returns an empty list for pages. The list still has the allocated memory of an earlier use.
+    /// Returns `None` if there is no such list.
     pub fn list(&mut self) -> Option<PageList> {
         match &mut self.0.memory {
             Memory::Own(pages) => pages.list(),

@@ -4,7 +4,7 @@
 
 use xprtrdma_bindings as bindings;
 
-/// The status of a work completion, which is logged and determines how a failure is handled.
+/// The status of a work completion. The status is logged, and determines how a failure is handled.
 ///
 /// # Examples
 ///

@@ -24,9 +24,9 @@
 //! | [`failure`] | reports about a queue pair that fails |
 //! | `pages`, `mapped`, `transfer` | pages, and their RDMA Reads and Writes (server module only) |
 //! | `sink` | registered memory for the data of Reads on iWARP (server module only) |
-//! | `block`, `pool`, `blanks` | pages and transfers to be used again (server module only) |
+//! | `block`, `pool`, `blanks` | pages and transfers that are kept for reuse (server module only) |
 //! | `lent` | memory that its owner lends for RDMA Reads and Writes (RDS module only) |
-//! | `registrar` | regions that depend on no connection (RDS module only) |
+//! | `registrar` | regions that do not depend on a connection (RDS module only) |
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]

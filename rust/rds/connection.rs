@@ -215,8 +215,8 @@ impl Entered<'_> {
         }
     }
 
-    /// Starts to connect, because the peer has requested a connection. Returns false if the
-    /// connection is not down. May sleep.
+    /// Starts to connect. The driver calls this when the peer has requested a connection. Returns
+    /// false if the connection is not down. May sleep.
     pub fn begin_connecting(&self) -> bool {
         // SAFETY: By the type invariant, the pointer is valid.
         unsafe { bindings::rdsrdma_begin_connecting(self.conn.as_ptr()) }
@@ -307,7 +307,7 @@ impl Entered<'_> {
 
     /// Returns true if the peer's address belongs to this host too. RDS has one congestion map for
     /// each address. If the peer's address belongs to this host, RDS itself changes the map of this
-    /// address. The map is not a copy of a received map.
+    /// address. That map is not a copy of a map that the peer sent.
     pub fn shares_maps(&self) -> bool {
         // SAFETY: By the type invariant, the pointer is valid.
         unsafe { bindings::rdsrdma_is_loopback(self.conn.as_ptr()) }

@@ -10,11 +10,11 @@ pub(crate) const NO_PD: usize = 0;
 
 /// The device reports that a message of the peer invalidated the region with this rkey.
 ///
-/// A peer can guess a key, and invalidate it before the registration is executed. So the message
-/// proves the invalidation only if it repeats a value that the peer could not know earlier
-/// ([`Echo`]). The peer learned such a value only from the Send that was posted after the
-/// registration. So the registration had been executed when the peer made the message, and the
-/// invalidation hit a valid region. A message proves one invalidation only.
+/// A peer can guess a key, and invalidate it before the registration is executed. So a message
+/// proves an invalidation only if it repeats a value that the peer can know only from the Send that
+/// was posted after the registration ([`Echo`]). Such a value shows that the registration had been
+/// executed when the peer made the message. So the invalidation hit a valid region. A message
+/// proves one invalidation only.
 pub struct RemoteInvalidation<'a> {
     pub(crate) rkey: u32,
     /// Number of the protection domain in which the message can prove an invalidation, or `NO_PD`.
@@ -41,8 +41,7 @@ impl RemoteInvalidation<'_> {
 pub enum Echo {
     /// The message repeats the region's offset, in network byte order. The `usize` is the index of
     /// the offset's first byte in the message. The upper bits of the offset were drawn at random
-    /// when the region was mapped. This crate reads the offset from the message and does not rely
-    /// on the caller.
+    /// when the region was mapped. This crate itself checks that the message contains the offset.
     OffsetAt(usize),
     /// The message repeats the region's offset, in network byte order, at any position that is a
     /// multiple of four bytes.
@@ -51,8 +50,8 @@ pub enum Echo {
     /// peer could not foresee this number, because the number did not leave this host before the
     /// Send that named the region.
     ///
-    /// The crate cannot check the caller's statement. So this value proves an invalidation only if
-    /// the peer may read the region but not write to it. If the statement is wrong, the peer may
+    /// The crate cannot check the caller's statement. So such a message proves an invalidation only
+    /// if the peer may read the region but not write to it. If the statement is wrong, the peer may
     /// read memory that it should not read, but can do no other harm.
     Unforeseen,
     /// The message repeats no content of the Send.
@@ -60,7 +59,8 @@ pub enum Echo {
 }
 
 impl Echo {
-    /// Returns whether the number `offset`, the offset of the region, is written in the message.
+    /// Returns whether `message` contains `offset`, the offset of the region, at a position that
+    /// `self` allows.
     #[inline(always)]
     pub(super) fn has_offset(self, message: &[u8], offset: u64) -> bool {
         let offset = offset.to_be_bytes();

@@ -139,8 +139,8 @@ fn fill(
     // A pointer value that is not the address of any page.
     let none = ptr::without_provenance_mut(1);
     // Two consecutive pages share an entry if the addresses of their `struct page`s differ by
-    // `step` bytes. If an entry may hold only one page, `step` is one byte. No two `struct page`s
-    // are so close to each other, so no two pages share an entry.
+    // `step` bytes. If an entry may hold only one page, `step` is one byte. In that case no two
+    // pages share an entry, because no two `struct page`s are so close to each other.
     let step = if max > PAGE_SIZE as u32 {
         size_of::<page>()
     } else {
@@ -148,8 +148,8 @@ fn fill(
     };
     let start = sg.as_mut_ptr();
     let mut entry = start;
-    // The loop does most of the work for a large transfer. To be fast, it counts each page as full.
-    // The lengths of the first and the last entry are corrected after the loop.
+    // The loop does most of the work for a large transfer. To be fast, it counts each page with its
+    // full length. The lengths of the first and the last entry are corrected after the loop.
     // SAFETY: `sg` has more entries than `others` has pages, so it has at least one entry.
     begin(unsafe { &mut *entry }, page);
     let mut page = page;

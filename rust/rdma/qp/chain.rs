@@ -31,10 +31,11 @@ impl QueuedWr {
 /// In this order each Send is after the registrations of its regions, and one fence before the
 /// chain is sufficient for all registrations.
 ///
-/// The chain contains copies of the registrations, because the region's own work requests may be
-/// needed for an invalidation. Each copy refers to its region. So the region counts as posted as
-/// soon as the copy is in the chain. Its memory is returned only after the invalidation is known to
-/// be complete, or after the queue pair is drained. A region that is dropped earlier is leaked.
+/// The chain contains copies of the registrations, because the work requests that are stored in a
+/// region may be needed for its invalidation. Each copy refers to its region. So the region counts
+/// as posted as soon as the copy is in the chain. Its memory is returned only after the
+/// invalidation is known to be complete, or after the queue pair is drained. A region that is
+/// dropped earlier is leaked.
 ///
 /// # Invariants
 ///

@@ -12,7 +12,8 @@ pub struct QpConfig {
     pub least_send_bytes: usize,
     /// Number of work requests in the send queue.
     pub send_wrs: u32,
-    /// At most this number of work requests are posted for each signalled work request.
+    /// Limit for the number of work requests since the last signalled post. The post that reaches
+    /// the limit is signalled.
     pub signal_every: u32,
     /// Maximum number of work requests for a message with its registrations.
     pub message_wrs: u16,

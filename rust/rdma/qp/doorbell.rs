@@ -36,8 +36,8 @@ use kernel::{
 };
 use xprtrdma_base::access_once::AccessOnce;
 
-/// Number of messages that do not wait for the doorbell after a message has waited in vain: no
-/// other message was posted with it.
+/// If a message has waited for the doorbell and no other message was posted with it, this number of
+/// following messages do not wait.
 const BATCH_COOLDOWN: u32 = 16;
 
 impl_has_work! {
@@ -116,8 +116,9 @@ impl<H: QpHandler> Qp<H> {
         let _ = self.handler.queue().enqueue(Arc::from(this));
     }
 
-    /// Cancels the work item that rings the doorbell, or waits for its end. Returns true if the
-    /// work item was queued and will not run. May sleep; must not be called by a handler.
+    /// Cancels the work item that rings the doorbell. If the work item is running, waits until it
+    /// has ended. Returns true if the work item was queued and will not run. May sleep; must not be
+    /// called by a handler.
     pub(crate) fn cancel_doorbell_work(this: &Arc<Self>) -> bool {
         let raw = Arc::as_ptr(this);
         // SAFETY: The work item is initialised, and `this` keeps it. The call may sleep.

@@ -14,7 +14,7 @@ use xprtrdma_bindings as bindings;
 
 /// A work request that a device starts only when all earlier work requests are acknowledged.
 ///
-/// Some devices execute a registration again if a retransmission includes the registration
+/// Some devices execute a registration a second time if a retransmission includes it
 /// ([`executes_again`](crate::device::executes_again)). The second execution breaks the connection.
 /// A fence before the registrations prevents this:
 ///
@@ -25,8 +25,8 @@ use xprtrdma_bindings as bindings;
 /// - A later retransmission begins with a work request that is still in the queue. So it does not
 ///   include these registrations.
 ///
-/// The price is that a call waits for the acknowledgements of other calls. So fences are used only
-/// after the first repeated registration has broken a connection
+/// A fence has a cost: a call waits for the acknowledgements of other calls. So fences are used
+/// only after the first repeated registration has broken a connection
 /// ([`Repetitions`](crate::device::Repetitions)).
 ///
 /// A message that is posted alone needs a fence before its registrations, because the Send of the

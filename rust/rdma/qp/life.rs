@@ -234,9 +234,9 @@ impl<H: QpHandler> Qp<H> {
         gone
     }
 
-    /// Drops the transfers that have not completed, together with their pages, which may be
-    /// megabytes. They are dropped now, because handles may keep the [`Qp`] alive for a long time
-    /// after the queue pair is destroyed.
+    /// Drops the transfers that have not completed, together with their pages. The pages may take
+    /// up megabytes, and handles may keep the [`Qp`] alive for a long time after the queue pair is
+    /// destroyed. So this function drops the transfers before the [`Qp`] is dropped.
     #[cfg(xprtrdma_server)]
     fn drop_transfers(&self) {
         let transfers = core::mem::take(&mut self.sq.lock().transfers);

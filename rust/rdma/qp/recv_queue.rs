@@ -3,8 +3,8 @@
 //! The receive queue: buffers of one size. The server adds buffers to a connection that is in use.
 //!
 //! Each buffer has its own completion entry, which identifies the buffer in a completion. Buffers
-//! are posted again in batches. Buffers that are free when their handler returns are collected
-//! without a lock. The lock is only taken to post a batch.
+//! are posted again in batches. A buffer that is free when the handler of its message returns is
+//! collected without a lock. The lock is taken only to post a batch of these buffers.
 
 use crate::{
     dma::{
@@ -44,7 +44,8 @@ pub(super) struct RecvBuf<Q> {
     sge: Opaque<bindings::ib_sge>,
     pub(super) mem: DmaBuf,
     pub(super) qp: UnsafeCell<*const Q>,
-    /// Memory for the owner of a message. It is kept for the next message in the same buffer.
+    /// Additional memory for the owner of a message in this buffer. The memory stays allocated for
+    /// the next message in the same buffer.
     #[cfg(xprtrdma_server)]
     pub(super) memory: UnsafeCell<KVec<u64>>,
 }

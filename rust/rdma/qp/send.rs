@@ -76,9 +76,9 @@ impl<H: QpHandler> Qp<H> {
         unsafe { ArcBorrow::from_raw(this) }
     }
 
-    /// Returns the number of the oldest transfer that has not completed. Work requests complete in
-    /// the order of posting. So if the peer has refused a transfer, this function returns the
-    /// number of that transfer.
+    /// Returns the number that the driver stored in the oldest transfer that has not completed.
+    /// Work requests complete in the order of posting. So if the peer has refused a transfer, this
+    /// function returns the number of that transfer.
     #[cfg(xprtrdma_server)]
     #[cold]
     pub fn oldest_transfer(&self) -> Option<u64> {

@@ -8,7 +8,7 @@
 //!
 //! After the completion of a Send, its bytes in the ring are used for other messages. siw completes
 //! an unsignalled Send when TCP has accepted the data, possibly before the data are sent. This is
-//! safe, because siw copies memory of the slab allocator, such as the ring. It splices a page into
+//! safe, because siw copies memory of the slab allocator, such as the ring. siw splices a page into
 //! TCP's queue only if the page has its own reference count.
 //!
 //! The ring relies on a property of verbs: the work requests of a send queue complete in the order
@@ -272,9 +272,9 @@ impl SendQueue {
     /// post.
     #[inline]
     pub(super) fn account(&mut self, bytes: usize, wrs: u32) {
-        // NO-OVERFLOW: `self.wrs` and `self.used` never exceed the size of the queue. The quiet
-        // counts are never greater, because they include only the posts after the last signalled
-        // post.
+        // NO-OVERFLOW: `self.wrs` and `self.used` never exceed the size of the queue. `quiet_wrs`
+        // and `quiet_bytes` never exceed these two counts, because they include only the posts
+        // after the last signalled post.
         self.quiet_wrs = self.quiet_wrs.wrapping_add(wrs);
         self.quiet_bytes = self.quiet_bytes.wrapping_add(bytes);
         self.wrs = self.wrs.wrapping_add(wrs);

@@ -58,7 +58,7 @@ pub(super) struct Shared {
     wanted: Atomic<usize>,
     /// Number of actions that were started in other threads.
     begun: Atomic<usize>,
-    /// Number of these actions that have ended.
+    /// Number of actions in other threads that have ended.
     done: Atomic<usize>,
     /// Set by an action in another thread when the expected event has happened.
     pub(super) seen: Atomic<usize>,
@@ -115,8 +115,8 @@ impl WorkItem for Errand {
     fn run(this: Pin<KBox<Self>>) {
         (this.what)(&this.qp, &this.shared);
         let shared = this.shared.clone();
-        // The reference to the queue pair is dropped first, because the waiting thread may check
-        // whether the queue pair still exists.
+        // The reference to the queue pair is dropped before `done` is increased, because the thread
+        // that waits for `done` may then check whether the queue pair still exists.
         drop(this);
         shared.done.fetch_add(1, Full);
     }
@@ -360,8 +360,8 @@ mod suite {
                         break;
                     }
                     if sent % 3 == 0 {
-                        // After this call the work item handles completions, as if another sender
-                        // had stopped the polling thread.
+                        // This call stops the polling thread, as another sender may do. After the
+                        // call, the work item handles completions.
                         qp.stop_polling();
                     }
                 }

@@ -111,8 +111,8 @@ mod suite {
         id.bind_addr(&own())?;
         ensure!(DeviceInfo::of(&id).is_some_and(|d| d.name().starts_with("fake") && d.port == 1));
         ensure!(id.is_port_active());
-        // The CM knows the address after the binding, but writes it a second time during address
-        // resolution. So `local_addr` does not return the address yet.
+        // The binding sets the address, but the CM writes the address a second time when it
+        // resolves the peer's address. So `local_addr` returns no address before that.
         ensure!(id.local_addr().is_none());
         ensure_eq!(id.bind_addr(&own()), Err(EINVAL));
         let other = SocketAddr::new(Ipv4Addr::new(192, 0, 2, 1).into(), 20049);

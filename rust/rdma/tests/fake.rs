@@ -176,10 +176,10 @@ pub(super) enum Kind {
     Distrusted,
     /// A device that accesses no memory after it has flushed a Receive.
     Stops,
-    /// A device that executes registrations again.
+    /// A device that executes a registration a second time.
     Repeats,
     /// A device like `Repeats`. This module has already recorded that the device executed a
-    /// registration again.
+    /// registration a second time.
     Fenced,
 }
 

@@ -267,7 +267,8 @@ mod suite {
         Ok(pages)
     }
 
-    /// Returns whether the device reads the bytes of [`filled`] from `from` on.
+    /// Returns whether the device reads exactly `len` bytes of [`filled`], beginning at the offset
+    /// `from`.
     fn are_right(mapped: &MappedPages, from: usize, len: usize) -> Result<bool> {
         let bytes = read(mapped.sges())?;
         let mut all = bytes.iter().enumerate();

@@ -300,7 +300,7 @@ impl Life {
         Peer::of(&self.owner)
     }
 
-    /// Returns the number of a region for whose state `is` returns true, if there is such a region.
+    /// Returns the number of a region whose state satisfies `is`, if there is such a region.
     fn pick(&mut self, is: impl Fn(State) -> bool) -> Option<usize> {
         let start = self.dice.roll(REGIONS);
         (0..REGIONS)

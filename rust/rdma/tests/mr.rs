@@ -139,7 +139,8 @@ mod suite {
         let given_back = lent.given_back();
         let mut last = None;
         let (mut ones, mut zeros) = (0u64, 0u64);
-        // The test makes more mappings than there are values of the eight variable bits of a key.
+        // The eight variable bits of a key have 256 possible values. The test makes more mappings
+        // than that.
         for _ in 0..300 {
             let exposed = mr.map(lent, 0, Access::RemoteRead).map_err(|e| e.error)?;
             ensure_eq!(Census::now(), MAPPED);

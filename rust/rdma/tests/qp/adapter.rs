@@ -9,8 +9,9 @@
 //! * The device executes a registration of memory that was unmapped before.
 //!
 //! The tests show which work requests this crate posts and which reports this crate trusts. They do
-//! not test the client, which chooses xids and repeats calls, because that needs a server. They do
-//! not show what a real adapter does, because the fake device has only the limits of that adapter.
+//! not test the client's choice of xids and its repeated calls, because such a test needs a server.
+//! They do not show what a real adapter does, because the fake device has only the limits of that
+//! adapter.
 
 use super::*;
 use crate::device::fence_registrations;
@@ -106,8 +107,8 @@ fn is_answered(pair: &Pair, window: &Window) -> Test<(IdleMr, Lent)> {
 
 /// Posts a message that the peer does not acknowledge. Then posts the registration of a region. The
 /// device executes the registration before the message is acknowledged. The peer replies, and the
-/// region becomes idle. Then the device executes the incomplete work requests again. Returns the
-/// region, which must be dropped after the queue pair.
+/// region becomes idle. Then the device repeats the work requests that have not completed. Returns
+/// the region, which must be dropped after the queue pair.
 fn executes_again(pair: &Pair) -> Test<(IdleMr, Lent)> {
     let peer = pair.peer();
     pair.send(10, 1)?;

@@ -147,8 +147,8 @@ mod suite {
     /// message is sent even before the registration is posted. Returns the region's key and offset.
     fn guessed(pair: &Pair, later: bool) -> Test<Window> {
         let peer = pair.peer();
-        // The handler of the first message is slow. So the message with the guessed key waits until
-        // that handler has returned.
+        // If `later` is true, the handler of the first message is slow. So the message with the
+        // guessed key waits until that handler has returned.
         pair.keeper.kept.lock().slow = later;
         let mut region = pair.map(0, PAGE_SIZE, Access::RemoteWrite)?;
         let window = region.window();

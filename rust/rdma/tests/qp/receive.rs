@@ -176,14 +176,15 @@ mod suite {
     #[test]
     fn a_handler_that_is_late_posts_nothing() -> Test {
         let pair = Pair::connected()?;
-        // A batch is complete when the last handler returns.
+        // The buffer of the last message completes a batch when its handler returns.
         for i in 1..=CONFIG.recv_batch {
             pair.keeper.kept.lock().slow = i == CONFIG.recv_batch;
             pair.takes(&[i as u8])?;
         }
         Verb::PostRecv.fail(0);
         drop(pair.owner);
-        // Only the drain posts a Receive. The handler that returns late posts none.
+        // The drain posts one Receive. The slow handler returns after the queue is closed, so the
+        // batch is not posted.
         ensure_eq!(Verb::PostRecv.calls(), 1);
         Ok(())
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests of registrations that the device executes a second time, so that an old key becomes valid
-//! again. After each use of a region, the driver makes the region cover no bytes. The device checks
+//! again. After each use of a region, this crate makes the region cover no bytes. The device checks
 //! the region's address and length at each access, so the old key then gives no access.
 
 use super::*;
@@ -72,8 +72,8 @@ fn mapped_anew(before: bool) -> Test<(Pair, Window, ExposedMr<Lent>)> {
 mod suite {
     use super::*;
 
-    // The registration is executed again after the call has ended and the memory of the call was
-    // returned.
+    // The device executes the registration a second time after the call has ended and the memory of
+    // the call was returned.
     #[test]
     fn a_key_that_lives_again_reaches_nothing() -> Test {
         for later in [false, true] {
@@ -113,9 +113,9 @@ mod suite {
         Ok(())
     }
 
-    // If the device may execute the old registration of a region again, the region must keep the
-    // access rights of that registration. Otherwise the old key would allow the peer the old kind
-    // of access to the memory of the next call.
+    // If the device may execute the old registration of a region a second time, the region must
+    // keep the access rights of that registration. Otherwise the peer could use the old key to
+    // access the memory of the next call with the old access rights.
     #[test]
     fn a_region_keeps_its_rights_while_it_may_be_queued() -> Test {
         for access in [Access::RemoteRead, Access::RemoteWrite] {
@@ -143,8 +143,8 @@ mod suite {
             let failed = mr.map(lent, 0, other).err().ok_or(EINVAL)?;
             ensure_eq!(failed.error, EACCES);
             let (mr, lent) = (failed.mr, failed.loan);
-            // The following call posts a fence. After the fence has completed, the device will not
-            // execute earlier registrations again.
+            // `retire_registrations` posts a fence. After the fence has completed, the device will
+            // not execute earlier registrations again.
             let before = peer.sends();
             pair.owner.retire_registrations().map_err(|_| EPIPE)?;
             ensure_eq!(peer.sends(), before + 1);
@@ -152,7 +152,8 @@ mod suite {
             peer.complete(9, SUCCESS);
             wait_until(|| mr.is_retired())?;
             ensure!(mr.allows(other));
-            // After the queue was drained, the device will not execute this registration again.
+            // The drop of the owner drains the queue. After the drain, the device will not execute
+            // the registration of this region again.
             let mut region = mr.map(lent, 0, other).map_err(|e| e.error)?;
             pair.post(&mut region)?;
             peer.complete(9, SUCCESS);
