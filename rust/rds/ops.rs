@@ -135,8 +135,8 @@ impl<T: Transport> Ops<T> {
         ManuallyDrop::new(unsafe { Arc::from_raw(data.cast::<Connection<T>>().cast_const()) })
     }
 
-    /// Returns the object of a connection, or `None` if there is no connection, or if another
-    /// transport has the connection.
+    /// Returns the object of a connection, or `None` if there is no connection, or if the
+    /// connection belongs to another transport.
     ///
     /// # Safety
     ///

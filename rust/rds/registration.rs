@@ -42,7 +42,7 @@ struct Sysctls;
 
 impl Sysctls {
     fn register() -> Result<Self> {
-        // SAFETY: The call has no requirements. The module makes it once.
+        // SAFETY: The call has no requirements. The module makes this call only once.
         to_result(unsafe { bindings::rdsrdma_register_sysctls() })?;
         Ok(Self)
     }
@@ -187,9 +187,9 @@ impl<T: Transport> Drop for Registration<T> {
         // SAFETY: The call has no requirements.
         unsafe { bindings::rdsrdma_begin_unloading() };
         if open {
-            // Another thread may still be listing this module's connections. It does not sleep
-            // while it does so. So it has left this module when `rdsrdma_wait_for_preempted`, which
-            // is called below, has returned.
+            // Another thread may still be listing this module's connections. The thread does not
+            // sleep while it lists them. So the thread has left this module when
+            // `rdsrdma_wait_for_preempted`, which is called below, has returned.
             // SAFETY: `open` has registered the functions that list connections.
             unsafe { bindings::rdsrdma_unregister_tables() };
             // SAFETY: By the type invariant this module has registered the transport.

@@ -18,16 +18,16 @@ impl Owed {
         self.wanted |= ack_required;
     }
 
-    /// Returns the sequence number to acknowledge in a frame. Must only be called if the frame is
-    /// sent: after this frame the peer needs no other acknowledgement.
+    /// Returns the sequence number to acknowledge in a frame. The caller must send this frame,
+    /// because this object afterwards assumes that the peer needs no other acknowledgement.
     #[inline]
     pub fn piggyback(&mut self) -> u64 {
         self.wanted = false;
         self.received
     }
 
-    /// Returns true if the peer needs an acknowledgement. If no message is about to carry it, a
-    /// frame should be sent that contains nothing else.
+    /// Returns true if the peer needs an acknowledgement. If no message is about to carry the
+    /// acknowledgement, the caller should send a frame that contains nothing else.
     #[inline]
     #[must_use]
     pub const fn is_due(&self) -> bool {

@@ -54,9 +54,9 @@ pub struct Hello {
     /// The type of service.
     pub tos: u8,
     /// The highest sequence number that the sender has received. This end always sends zero, and
-    /// ignores the number of the peer: after a reconnection each end sends again what was not
-    /// acknowledged, and the socket layer of the receiver drops what it has received before. A
-    /// message with an operation is not sent again (RDS-43).
+    /// ignores the peer's number. The number is not needed: after a reconnection each end sends
+    /// unacknowledged messages again, except messages with an operation (RDS-43). The socket layer
+    /// of the receiver drops messages that it has already received.
     pub ack: u64,
     /// Number of posted Receives; zero if the sender does not use credits.
     pub credit: u32,
@@ -181,8 +181,8 @@ pub fn accept(data: &[u8], own: IpAddr, peer: IpAddr) -> Result<Hello, Refusal> 
 ///
 /// The socket layer keeps a connection until the module is unloaded, even if the peer used the
 /// connection only for a short time. So the number of connections that peers may request is
-/// limited. Connections that were created for a program on this host are not counted. Otherwise a
-/// program could use up this number.
+/// limited. Connections that were created for a program on this host are not counted, because a
+/// program could otherwise use up the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Crowd {
     /// Whether the requested connection already exists.
@@ -208,7 +208,7 @@ impl Crowd {
     }
 }
 
-/// The limits of one end of a connection on simultaneous RDMA Reads.
+/// The limits on simultaneous RDMA Reads at one end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reads {
     /// Maximum number of Reads of this end that are in flight.

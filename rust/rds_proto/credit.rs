@@ -6,8 +6,8 @@
 //! credits, the sender's device sends a message again if the receiver has no Receive for it.
 //!
 //! The in-tree transport offers no credits in its private data. But if its flow control is on, it
-//! counts the credits that this end has offered, and grants credits in headers. Then this end also
-//! grants credits, but does not wait for credits of the in-tree transport.
+//! counts the credits that this end has offered, and grants credits in headers. In this case this
+//! end also grants credits, but does not wait for credits of the in-tree transport.
 
 use crate::header::Fault;
 
@@ -57,10 +57,10 @@ impl Credits {
     /// Adds the credits that the peer grants when it accepts the connection. Zero means that the
     /// peer does not use credits. The peer may already have advertised credits in a header.
     ///
-    /// Returns whether the caller must now send a frame that advertises credits. Before this call
-    /// this end may have granted no credits, so the peer may have used all its credits. In this
-    /// case the peer waits and sends no frame. So this end must not wait for a frame of the peer
-    /// before it advertises credits.
+    /// Returns whether the caller must now send a frame that advertises credits. If this end has
+    /// granted no credits before this call, the peer may have used all its credits. The peer then
+    /// waits and sends no frame. So this end must not wait for a frame of the peer before it
+    /// advertises credits.
     #[must_use]
     pub fn agreed(&mut self, granted: u32) -> bool {
         self.theirs = self.theirs.saturating_add(granted).min(self.bound);

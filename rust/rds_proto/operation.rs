@@ -2,8 +2,8 @@
 
 //! How an RDMA operation completes, and which status is reported to the program.
 
-/// The status of an operation, with the values of the constants `RDS_RDMA_*`. The socket layer
-/// reports the other two, `RDS_RDMA_CANCELED` (RDS-42) and `RDS_RDMA_DROPPED` (RDS-43).
+/// The status of an operation, with the values of the constants `RDS_RDMA_*`. The type omits
+/// `RDS_RDMA_CANCELED` (RDS-42) and `RDS_RDMA_DROPPED` (RDS-43), which the socket layer reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(i32)]
 pub enum Status {
@@ -40,8 +40,7 @@ pub enum Completion {
     Unmapped,
 }
 
-/// The status to report to the program after its operation has completed, and the time of the
-/// report.
+/// What to report to the program about a completed operation, and when to report it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tell {
     /// Nothing is reported now. If the operation succeeded, the success is reported when the peer
@@ -78,9 +77,8 @@ impl Completion {
             Self::Done | Self::Flushed => return Tell::Later,
             Self::Refused => Status::RemoteError,
             Self::Failed => Status::OtherError,
-            // The failure is reported now, because it cannot be reported later: the socket layer
-            // reports a failure later only if it discards the message, and it does not discard this
-            // message.
+            // The failure is reported now. The socket layer could report it later only if it
+            // discarded the message, and it does not discard this message.
             Self::Unmapped if wishes.notify || wishes.failures => {
                 return Tell::Now(Status::OtherError)
             }

@@ -40,8 +40,9 @@ impl Pings {
     ///
     /// `idle` is called only if the limit is reached. It returns true if the socket layer keeps no
     /// message of this connection: neither a message to be sent, nor a message that the peer has
-    /// not acknowledged. It is not enough that all sent messages were acknowledged: a peer that
-    /// acknowledges all messages and receives none makes answers wait in the socket layer.
+    /// not acknowledged. It is not enough that all sent messages were acknowledged: a peer may
+    /// acknowledge all of them, but post no Receives. Further answers then wait in the socket
+    /// layer.
     ///
     /// An answer that is dropped before it is sent is never acknowledged, so it stays in the count.
     /// If `idle` returns true, all counted answers were dropped in this way. In this case the count

@@ -4,8 +4,8 @@
 //!
 //! The socket layer starts the operation of a message, then sends the message, and only then starts
 //! the operation of the next message. So at most one message waits for its operation, and at most
-//! one message is to be replaced. A silent message is never sent, so the next message that waits
-//! may take its place.
+//! one message is to be replaced. A silent message without payload is never sent, so the next
+//! message may overwrite its entry in [`Turn`].
 
 use crate::operation::Completion;
 
@@ -20,7 +20,7 @@ pub enum Way {
     Later,
 }
 
-/// The messages that are not simply sent.
+/// The message that must wait for its operation, and the message that must be replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
     /// The sequence number of a message that must not be sent before its operation has completed.
@@ -37,8 +37,8 @@ impl Turn {
     }
 
     /// Records that the operation of a message could not begin. An earlier attempt to start the
-    /// operation may have held the message. The operation will not complete now, so the message
-    /// must not wait for it.
+    /// operation may have called [`Self::hold`]. In this case the message no longer waits, because
+    /// the operation will not complete.
     pub fn replace(&mut self, sequence: u64) {
         self.replaced = Some(sequence);
         self.held.take_if(|held| *held == sequence);

@@ -141,8 +141,8 @@ impl Events {
         self.seen.lock().data
     }
 
-    /// Returns the maximum number of RDMA Reads that this end may have in flight, as in the peer's
-    /// answer to a connection request of this end.
+    /// Returns the maximum number of RDMA Reads that this end may have in flight. The peer's answer
+    /// to the connection request of this end contains this number.
     pub(crate) fn own_reads(&self) -> u8 {
         self.seen.lock().own_reads
     }

@@ -95,7 +95,7 @@ pub(crate) struct Link<H: QpHandler> {
     /// The messages that wait for their operation or are to be replaced.
     pub(crate) turn: Turn,
     /// The posted operations, in the order in which they were posted. They complete in this order.
-    /// All work requests of an operation have one completion.
+    /// All work requests of an operation together have one completion.
     pub(crate) posted: KVec<Posted>,
     /// True if the last operation found no space in the send queue.
     pub(crate) is_full: bool,

@@ -228,8 +228,8 @@ fn lend(
 fn copy(connection: &Connection<Rds>, most_sges: u32, held: &Held) -> Result<KBox<Transfer>> {
     let message = held.message();
     let asked = message.operation().ok_or(EINVAL)?;
-    // RDS refuses such an operation (`EMSGSIZE`). The check keeps the number of pages limited even
-    // if RDS did not.
+    // RDS refuses an operation of more than `OPERATION` bytes (`EMSGSIZE`). This check limits the
+    // number of pages even if RDS accepts such an operation.
     if asked.bytes > OPERATION {
         return Err(E2BIG);
     }

@@ -124,8 +124,8 @@ impl Handler {
             return Err(protocol_error());
         };
         // The header is handled before the message is delivered. If the header acknowledges an
-        // earlier message, that message drops its references to regions first. The new message may
-        // refer to one of these regions.
+        // earlier message, that message must first drop its references to regions, because the new
+        // message may refer to one of these regions.
         let (part, due) = self.heard(&header, payload.len())?;
         let (at, last) = match part {
             Part::Acknowledgement => return Ok(due),
@@ -173,8 +173,8 @@ impl Handler {
 
     /// Ends the oldest operation, which has completed. `completion` returns how the operation has
     /// ended. `spare` is the operation's transfer object, which is kept for a later operation.
-    /// Returns the sequence number of the operation's message and the completion, or `None` if the
-    /// connection has no operation.
+    /// Returns the sequence number of the operation's message, and how the operation has ended.
+    /// Returns `None` if the connection has no operation.
     #[inline(always)]
     fn ended(
         &self,
@@ -182,8 +182,8 @@ impl Handler {
         completion: impl FnOnce(&Posted) -> Completion,
     ) -> Option<(u64, Completion)> {
         // `news` is a sequence number. All messages up to this number were acknowledged, and their
-        // operations have completed. Only this thread passes the number to RDS. So RDS gets the
-        // status of the present operation first.
+        // operations have completed. Only this thread passes the number to RDS, and only after
+        // `posted.end` has handled the status of this operation.
         let (posted, news) = {
             let mut place = self.connection.data().link.lock();
             let link: &mut Option<Link<Self>> = &mut place;
@@ -196,8 +196,8 @@ impl Handler {
         let completion = completion(&posted);
         let ended = (posted.sequence(), completion);
         posted.end(completion);
-        // After a failure the connection ends. RDS must not take the message for acknowledged:
-        // otherwise it would not report the failure.
+        // After a failure the connection ends. RDS must not regard the message as acknowledged.
+        // Otherwise RDS would not report the failure.
         if let Some(sequence) = news.filter(|_| completion == Completion::Done) {
             if let Some(entered) = self.connection.enter() {
                 entered.acknowledged(sequence);

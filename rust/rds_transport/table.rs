@@ -146,7 +146,7 @@ impl Table {
         self.limit.map().map_err(errno)
     }
 
-    /// Returns `ENODEV` if a device was removed.
+    /// Returns `ENODEV` if the device was removed from the table.
     fn check(&self, device: &Arc<Device>) -> Result {
         if self.devices.iter().any(|one| Arc::ptr_eq(one, device)) {
             Ok(())

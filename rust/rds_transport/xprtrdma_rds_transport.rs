@@ -107,8 +107,8 @@ impl kernel::Module for RdsRdma {
         let v6 = match Doorway::open(&v6, &registration, &driver) {
             Ok(door) => Some(door),
             Err(error) => {
-                // The connection manager accepts an IPv6 port in a kernel without IPv6, too. Only
-                // the driver of an iWARP device may refuse the port in such a kernel.
+                // The connection manager accepts an IPv6 port even in a kernel without IPv6. In
+                // such a kernel, only the driver of an iWARP device can refuse the port.
                 if error.to_errno() != EAFNOSUPPORT {
                     pr_warn!("peers can connect only over IPv4: port {PORT_V6}: {error:?}\n");
                 }

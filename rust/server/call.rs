@@ -30,7 +30,7 @@ pub(crate) type Fetched = Arrived<Rdma>;
 /// The message that brings a call.
 pub(crate) type Message = <Rdma as Service>::Message;
 
-/// The results of a reply that may be sent in Write chunks. Most replies have at most one such
+/// Those results of a reply that may be sent in Write chunks. Most replies have at most one such
 /// result.
 pub(crate) enum Marks {
     None,
@@ -48,8 +48,8 @@ impl Marks {
         }
     }
 
-    /// Corrects the range of each result, so that it contains only the data of the result in the
-    /// finished reply.
+    /// Corrects the range of each result. Afterwards the range contains only the data that the
+    /// result has in the finished reply.
     #[inline]
     pub(crate) fn correct(&mut self, reply: &Reply<'_>) {
         let correct = |span: &mut Span| *span = results::data_of(*span, |at| reply.word(at));
@@ -114,7 +114,7 @@ impl Call {
             return self.mark_another(front, span);
         }
         self.check_room(front, 0, length)?;
-        // The old value has no memory, so it need not be dropped.
+        // The old value owns no memory, so it need not be dropped.
         core::mem::forget(core::mem::replace(&mut self.marks, Marks::One(span)));
         Ok(())
     }

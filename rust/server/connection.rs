@@ -129,8 +129,8 @@ impl Connection {
             longest_call,
         };
         // The device refuses to connect if this host wants more Reads in flight than the device
-        // supports. So the number is limited here. If no Read may be in flight, the connection is
-        // refused: the first Read would never be executed, and would block all later work requests.
+        // supports. So the number is limited here. If the limit is zero, the connection is refused:
+        // the first Read would never be executed, and would block all later work requests.
         let reads = events.agreed.reads.min(pd.max_reads());
         if reads == 0 {
             return Err(EINVAL);

@@ -46,8 +46,8 @@ pub(crate) struct Ending {
     address: Arc<Account>,
     /// Whether a message has arrived since the last tick (periodic check).
     heard: AtomicBool,
-    /// Whether the connection was idle at the last tick: it was not busy, see `Progress::is_busy`,
-    /// and no message had arrived since the previous tick.
+    /// Whether the connection was idle at the last tick. It was idle if it was not busy
+    /// (`Progress::is_busy`) and no message had arrived since the tick before.
     is_idle: AtomicBool,
     has_ended: AtomicBool,
     /// Whether a thread has accepted the connection.

@@ -2,7 +2,7 @@
 
 //! Makes a listener follow its address to another device.
 //!
-//! When the hardware address of the listener's address changes, ib_core moves the GIDs of the
+//! When the hardware address of the listener's IP address changes, ib_core moves the GIDs of the IP
 //! address to another device. A work item does this, either before or after the connection manager
 //! reports the change. If the listener listens again too early, it does not find the other device.
 //! So it listens again several times.
@@ -37,7 +37,7 @@ use xprtrdma_svc::{
 
 /// Number of times that a listener listens again after its address has moved.
 const TIMES: u32 = 4;
-/// Pause between two of these attempts, in milliseconds.
+/// Pause between two attempts to listen again, in milliseconds.
 const PAUSE_MS: u32 = 1500;
 
 const AGAIN: u64 = 0;

@@ -206,7 +206,8 @@ impl Outbox {
     /// Sends a response of at most `most` bytes, together with the operations in `along`. If the
     /// send queue has no space, the response is stored and sent later. `grant` returns the credits
     /// that the response grants, and `encode` writes the response. If `grant` returns an error,
-    /// this function ends the connection for this cause. May sleep while it allocates memory.
+    /// this function ends the connection, and the error is the cause. May sleep while it allocates
+    /// memory.
     pub(crate) fn answer<H: QpHandler>(
         &self,
         qp: &Qp<H>,
@@ -266,8 +267,8 @@ impl Outbox {
                     along,
                     unsent,
                 })?;
-                // Perhaps `send_space` was called before the response was stored. Then perhaps no
-                // later completion calls it again. So this thread tries to post the response.
+                // Perhaps `send_space` was called before the response was stored, and no later
+                // completion calls `send_space` again. So this thread tries to post the response.
                 self.pump(qp).map(|_| ())
             }
         }

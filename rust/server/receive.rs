@@ -184,7 +184,7 @@ impl Handler {
         }
     }
 
-    /// Passes a call to the RPC server. All data of the call have arrived.
+    /// Passes a call, whose data have all arrived, to the RPC server.
     #[inline(always)]
     fn push(&self, mut fetched: Fetched) -> Result {
         fetched.call().since.end(Stage::Read);
@@ -192,8 +192,8 @@ impl Handler {
     }
 
     /// Passes a call to the RPC server, after all Reads of the call have completed. Returns whether
-    /// other calls wait. Not inlined: otherwise the caller would save the registers of this
-    /// function even when RDMA Writes complete.
+    /// other calls wait. Not inlined: otherwise the caller would save the registers that this
+    /// function uses, even if RDMA Writes have completed and this function is not needed.
     #[inline(never)]
     fn fetched(qp: ArcBorrow<'_, Qp<Self>>, transfer: KBox<Transfer>) -> bool {
         let this = qp.handler();
@@ -342,8 +342,8 @@ impl QpHandler for Handler {
         });
         this.callbacks.heard(call.version(), &this.events);
         let requested = Some(call.credits());
-        // The call is admitted before the next functions run, because an admitted call has less
-        // state that must be kept while they run.
+        // The next functions run after the call was admitted, because an admitted call has less
+        // state to keep while they run.
         let call = match call.admit(&this.terms) {
             Ok(call) => call,
             Err(refusal) => return Self::refuse_message(qp, requested, refusal),
@@ -416,9 +416,8 @@ impl QpHandler for Handler {
             Tag::of(&transfer).end();
             this.reads.written(transfer)
         };
-        // `send_space` is called here only for calls of the client that wait. For a message that
-        // waits for space in the send queue, the queue pair calls `send_space` when space becomes
-        // free.
+        // This function calls `send_space` only if calls of the client wait. If a message waits for
+        // space in the send queue, the queue pair calls `send_space` when space becomes free.
         if may_go_on {
             Self::send_space(qp);
         }

@@ -120,8 +120,8 @@ impl Connection {
         answered
     }
 
-    /// Prepares the RDMA Writes of a reply that has RDMA Writes. The device reads the RPC server's
-    /// own pages, or a copy of the bytes if the pages cannot be taken over.
+    /// Prepares the RDMA Writes of a reply. Called only if the reply has RDMA Writes. The device
+    /// reads the RPC server's own pages, or a copy of the bytes if the pages cannot be taken over.
     fn write(&self, plan: &Plan<'_>, reply: &mut Reply<'_>, tag: Tag) -> Result<KBox<Transfer>> {
         let mut blank = self.qp.handler().reads.blank(&self.qp)?;
         let Written { bytes, whole } = plan.carried();

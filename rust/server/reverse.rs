@@ -163,8 +163,8 @@ impl Callbacks {
         batch.post_message(end).map_err(|_| NotSent::Closed)
     }
 
-    /// Passes a reply to the call that waits for it. Returns false if the reply answers no call of
-    /// this host, not even one that has timed out.
+    /// Passes a reply to the call that waits for it. Returns true if the reply answers a call of
+    /// this host. The call may have timed out.
     pub(crate) fn replied(&self, reply: &ReverseReply<'_>) -> bool {
         let expected = self.line.reply(reply.xid.0, reply.payload, || {
             let mut credits = self.credits.lock();
@@ -178,7 +178,7 @@ impl Callbacks {
     }
 
     /// Completes a call that the client has refused. The call gets a reply that cannot be decoded.
-    /// Returns false if the refusal answers no call of this host, not even one that has timed out.
+    /// Returns true if the refusal answers a call of this host. The call may have timed out.
     pub(crate) fn refused(&self, xid: Xid) -> bool {
         let expected = self.line.reply(xid.0, &xid.0.to_be_bytes(), || {
             let mut credits = self.credits.lock();

@@ -60,7 +60,7 @@ pub(crate) const LONGEST_INLINE: u32 = 8192;
 const _: () = assert!(INLINE >= MIN_THRESHOLD_V2);
 
 /// Size of the send ring in bytes for a client that does not announce messages longer than
-/// `INLINE`. A response that finds no space in the ring waits. Most responses are short.
+/// `INLINE`. Most responses are short. A response that finds no space in the ring waits.
 const RING: usize = 16 * INLINE as usize;
 /// Size of the send ring in bytes for a client that announces messages longer than `INLINE`. Such
 /// messages contain the data of small READs.
@@ -97,7 +97,8 @@ pub(crate) const LEAST_MEMORY: usize = 16 << 20;
 /// together keep at most as many pages as the calls of one connection may hold.
 pub(crate) const KEPT: usize = 4 << 20;
 /// Maximum number of pieces of the client's memory in a transfer. Each segment is one piece. A
-/// result that is sent separately may divide a segment into two pieces.
+/// result in a Write chunk divides the rest of the reply, and so may divide a segment of the Reply
+/// chunk into two pieces.
 // CAST: `MAX_SEGMENTS` and `MAX_WRITES` are small.
 const PIECES: u32 = (MAX_SEGMENTS + MAX_WRITES) as u32;
 /// Limits on the connections of a listener.

@@ -92,7 +92,7 @@ struct Slots {
     put_work: Option<Arc<PutWork>>,
     /// Cookie of the connection on which the latest callback arrived.
     cookie: u32,
-    /// Number of callbacks of that connection that are not answered yet.
+    /// Number of callbacks on the connection `cookie` that are not answered yet.
     served: u16,
 }
 

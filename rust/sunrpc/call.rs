@@ -112,8 +112,8 @@ impl<'a, T: Transport> Call<'a, T> {
     /// reply to the request. The caller may try again later.
     #[inline]
     pub fn lend(&self, message: Message, part: Part) -> Option<Loan<'_, T>> {
-        // This is not needed with patch 0005 of `Documentation/upstream`: with the patch, the RPC
-        // client calls `reclaim_request` before it frees the call's pages.
+        // With patch 0005 of `Documentation/upstream`, the release need not be delayed: the RPC
+        // client then calls `reclaim_request` before it frees the call's pages.
         if message == Message::Call && !cfg!(xprtrdma_upstream) {
             // SAFETY: The request is being sent, so its task does not encode it at the same time.
             let release = unsafe { (*self.rqst()).rq_release_snd_buf };
@@ -126,8 +126,8 @@ impl<'a, T: Transport> Call<'a, T> {
         unsafe { Loan::new(self.slot(), message, part) }
     }
 
-    /// Delays the release of the call's pages until the leases of the request have ended. The pages
-    /// belong to the security flavour. It frees them with the function `release` when the request
+    /// Delays the release of the call's pages until the leases of the request have ended. The
+    /// security flavour owns the pages, and frees them with the function `release` when the request
     /// is encoded again.
     #[cold]
     fn delay_release(&self, release: unsafe extern "C" fn(*mut bindings::rpc_rqst)) {

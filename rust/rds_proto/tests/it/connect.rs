@@ -132,6 +132,6 @@ fn an_answer_that_leaves_this_end_no_read_is_refused() {
         assert_eq!(answer(0), Err(Refusal::Reads));
         assert_eq!((answer(1), answer(u8::MAX)), (Ok(hello), Ok(hello)));
     }
-    // A peer that does not speak RDS is refused for that reason.
+    // A peer that does not speak RDS and serves no Reads is refused because it does not speak RDS.
     assert_eq!(accepted(&[0; LONGEST], false, 0), Err(Refusal::Nothing));
 }

@@ -9,7 +9,7 @@ use xprtrdma_rds_proto::{
     header::Fault, //
 };
 
-/// Returns whether this end waits for credits. The peer must have granted fewer than 1000 of them.
+/// Returns whether this end waits for credits. The peer must have granted fewer than 1000 credits.
 fn waits(mut credits: Credits) -> bool {
     (0..1000).any(|_| credits.spend().is_none())
 }
@@ -128,8 +128,8 @@ fn a_peer_cannot_grant_without_end() {
     assert_eq!(credits.granted(1), Err(Fault::Number));
 }
 
-// This end does not use up the credits of such a peer. So a correct peer may grant more credits
-// than the limit.
+// This end does not use up the credits of a peer that grants credits only in headers. So a correct
+// peer of this kind may grant more credits than the limit.
 #[test]
 fn a_peer_that_grants_in_headers_alone_may_grant_without_end() {
     let mut credits = Credits::new(true, 0, 4, 4);

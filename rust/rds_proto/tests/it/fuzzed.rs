@@ -85,7 +85,8 @@ struct Connection {
     ended: bool,
     owed: Owed,
     acknowledged: Acknowledged,
-    /// The sequence number up to which the socket layer was told that messages were acknowledged.
+    /// The sequence number that was passed to the socket layer last: all messages up to this number
+    /// were acknowledged.
     told: u64,
     pings: Pings,
     /// The sequence number of the last message that the socket layer has made.

@@ -162,7 +162,7 @@ fn every_extension_is_read_as_written() {
     }
 }
 
-// The socket layer may have put an extension into a header that the core itself never adds.
+// The socket layer may have added an extension of a type that the core never adds.
 #[test]
 fn an_extension_follows_those_of_other_types() {
     let known: [(&[u8], _); 4] = [

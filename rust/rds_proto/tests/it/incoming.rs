@@ -141,7 +141,7 @@ fn nothing_is_taken_behind_a_fault() {
     assert_eq!(assembly.take(&of(5000), 1), Err(Fault::Fragment));
     assert_eq!(assembly.take(&of(1), 1), Err(Fault::Ended));
     assert_eq!(assembly.take(&acknowledgement(1, 0), 0), Err(Fault::Ended));
-    // If there was no memory for a message, later messages must not be received either.
+    // If there was no memory for a message, later messages must not be received.
     let mut assembly = Assembly::default();
     assembly.end();
     assert_eq!(assembly.take(&of(1), 1), Err(Fault::Ended));

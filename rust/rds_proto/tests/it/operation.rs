@@ -21,7 +21,7 @@ const FAILURES: Wishes = Wishes {
 // covers: RDS-40
 #[test]
 fn numbers_are_those_of_the_interface() {
-    // The socket layer reports the numbers 2 and 3 (RDS-42, RDS-43).
+    // The numbers 2 and 3 are missing, because the socket layer reports them (RDS-42, RDS-43).
     for (status, number) in [
         (Status::Success, 0),
         (Status::RemoteError, 1),

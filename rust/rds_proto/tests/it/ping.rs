@@ -34,7 +34,7 @@ fn a_peer_that_takes_no_answers_gets_no_more_than_the_bound() {
 }
 
 // The peer has posted no Receives. So only the first answers fit into the send queue, and the
-// socket layer keeps all others. The peer acknowledges whatever was sent.
+// socket layer keeps all others. The peer acknowledges all answers that were sent.
 #[test]
 fn a_peer_that_acknowledges_and_receives_nothing_gets_no_more_than_the_bound() {
     const SENDS: u64 = 64;
@@ -53,9 +53,9 @@ fn a_peer_that_acknowledges_and_receives_nothing_gets_no_more_than_the_bound() {
         pings.acknowledged(sent);
     }
     assert_eq!((made, sent), (SENDS + u64::from(MOST), SENDS));
-    // No ping below the limit asks whether the connection is idle.
+    // Below the limit, `Pings::ping` does not call `idle`.
     assert_eq!(u64::from(8 * MOST), made + asked);
-    // The peer posts its Receives.
+    // The peer posts Receives, so all waiting answers are sent.
     for sequence in sent + 1..=made {
         pings.answered(sequence);
     }
