@@ -142,13 +142,14 @@ fn what_one_transport_finds_out_another_takes_over() {
         Known::Doubtful(NOW),
         Known::Lacking,
     ];
-    // The list is ordered: what a later element says counts more, whichever transport found it out.
+    // A later element of this list counts more than an earlier one, whichever transport found it
+    // out.
     for (own, known) in all.iter().enumerate() {
         for (others, known_by_others) in all.iter().enumerate() {
             let mut negotiator = Negotiator::new(VersionPolicy::PreferV2);
-            negotiator.learn(*known);
-            negotiator.learn(*known_by_others);
             let expected = all[own.max(others)];
+            assert_eq!(known.together(*known_by_others), expected);
+            negotiator.learn(expected);
             assert_eq!(negotiator.known(), expected);
             let outcome = match expected {
                 Known::Nothing => Outcome::Probe,
