@@ -44,7 +44,7 @@ struct space {
 	} settings[XPRTRDMA_SETTINGS];
 	/* Number of changes of these settings. */
 	unsigned int changes;
-	/* A writable copy of the sysctl table, which Linux 7.2 requires. */
+	/* A copy of the sysctl table. Linux 7.2 requires a writable table. */
 	void *table;
 	struct ctl_table_header *header;
 };

@@ -117,8 +117,8 @@ void svcrdma_set_remote(struct svc_xprt *xprt, const struct sockaddr *remote)
 void svcrdma_begin_call(struct svc_rqst *rqstp, struct svc_xprt *xprt)
 {
 	/*
-	 * The thread may have processed a call of another transport earlier. So the
-	 * flags of the thread are checked, and changed if necessary.
+	 * The flags of the thread may still have the values for a call of another
+	 * transport. A flag is written only if its value is wrong.
 	 */
 	if (!test_bit(RQ_SECURE, &rqstp->rq_flags))
 		set_bit(RQ_SECURE, &rqstp->rq_flags);
@@ -140,7 +140,7 @@ static DEFINE_PER_CPU(unsigned long [SVCRDMA_COUNTERS], svcrdma_counters);
 static unsigned long svcrdma_counted[SVCRDMA_COUNTERS];
 static unsigned int svcrdma_sizes[SVCRDMA_SIZES];
 
-/* With a constant index the compiler adds no check of the index. */
+/* The index is a constant, so the compiler adds no bounds check. */
 #define COUNT(name, index)					\
 void svcrdma_count_##name(unsigned long more)			\
 {								\

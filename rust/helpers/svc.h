@@ -33,8 +33,8 @@ void svcrdma_refuse_to_connect(struct rpc_xprt *xprt);
 bool svcrdma_is_connection(struct svc_xprt *xprt);
 
 /*
- * Sets XPT_DATA, and wakes a thread that takes the call. May be called in any
- * context.
+ * Tells the RPC server that a call has arrived: sets XPT_DATA and wakes a thread.
+ * May be called in any context.
  */
 void svcrdma_call_arrived(struct svc_xprt *xprt);
 void svcrdma_set_flag(struct svc_xprt *xprt, unsigned int flag);

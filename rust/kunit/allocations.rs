@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Runs code repeatedly. In each run another allocation fails.
+//! Runs code repeatedly, and makes a different allocation fail in each run.
 
 use kernel::prelude::*;
 use xprtrdma_bindings as bindings;

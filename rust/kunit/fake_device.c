@@ -2,11 +2,11 @@
 /*
  * A fake RDMA device for the KUnit suites.
  *
- * The fake device is an iWARP device on its own network interface. So the
- * connection manager works with the device, and this file decides what the peer
- * says. Memory is mapped for a platform device. So unlike rxe and siw, the fake
- * device uses the kernel's DMA layer, with bounce buffers if the kernel has
- * them. Nothing completes by itself: the suites say what completes, and when.
+ * The fake device is an iWARP device with its own network interface, so the
+ * connection manager works with it. This file decides how the peer answers.
+ * Memory is mapped for a platform device. So the fake device, unlike rxe and siw,
+ * uses the kernel's DMA layer, with bounce buffers if the kernel has them. No work
+ * request completes by itself: the suites decide which one completes, and when.
  */
 #include <linux/completion.h>
 #include <linux/delay.h>
@@ -65,9 +65,9 @@ struct fake_cq {
 	u32 count;
 	bool armed;
 	/*
-	 * If has_late is set, the next poll that returns completions adds the
-	 * completion "late" to the queue afterwards, and sets mute. If mute is
-	 * set, the driver's next request for an event reports no missed
+	 * If has_late is set, the next poll that returns completions also adds
+	 * the completion "late" to the queue, clears has_late and sets mute. If
+	 * mute is set, the driver's next request for an event reports no missed
 	 * completion, and clears mute.
 	 */
 	struct ib_wc late;
@@ -86,7 +86,7 @@ struct fake_qp {
 	struct completion unused;
 };
 
-/* A page of a region. In a region with gaps, a piece of any length. */
+/* A page of a region, or a piece of any length if the region has gaps. */
 struct fake_piece {
 	u64 addr;
 	u32 len;
@@ -302,8 +302,8 @@ void fake_get_page(struct page *page)
 }
 
 /*
- * Does not wait for completions. This is also what ib_core does if draining
- * fails, but ib_core then logs a warning.
+ * Moves the queue pair to the error state, and does not wait for completions. If
+ * draining fails, ib_core does not wait either, but it logs a warning.
  */
 static void fake_drain(struct ib_qp *qp)
 {
@@ -772,7 +772,10 @@ static int tell(struct iw_cm_id *cm_id, enum iw_cm_event_type type, int status)
 	return cm_id->event_handler(cm_id, &event);
 }
 
-/* Reports the end of the connection to its owner, only once. */
+/*
+ * Reports the end of the connection to the connection manager. A second call
+ * reports nothing.
+ */
 static void close_connection(struct fake_qp *qp)
 {
 	struct iw_cm_id *cm_id;
@@ -1296,8 +1299,9 @@ u32 fake_send_again(struct ib_qp *base)
 			if (execute(wqe))
 				continue;
 			/*
-			 * Like rxe, the device flushes all work requests, and
-			 * reports no other error for the refused work request.
+			 * The device behaves like rxe: it flushes all work
+			 * requests, and reports no other error for the refused
+			 * work request.
 			 */
 			bell = flush(to_qp(base));
 			break;
@@ -1317,8 +1321,9 @@ static void *device_memory(u64 addr)
 
 /*
  * Executes the invalidation that a message requests. Returns false if the
- * device refuses it. The region is looked up by the key without the variable
- * byte. A device that never refuses, like siw, does not check this byte at all.
+ * device refuses it. The region is looked up by all bytes of the key except the
+ * lowest byte, which the driver may change. A device that refuses no
+ * invalidation, like siw, does not check the lowest byte at all.
  */
 static bool invalidate(u32 key)
 {

@@ -75,14 +75,14 @@ struct net *fake_net(void);
 u32 fake_address(u8 *address);
 
 /*
- * Makes the nth call of this verb fail, counted from now (0: no call fails).
- * Resets the counter of these calls.
+ * Resets the counter of the calls of this verb, and makes the nth call from now
+ * on fail. If nth is 0, no call fails.
  */
 void fake_fail(enum fake_verb verb, u32 nth);
 u32 fake_calls(enum fake_verb verb);
 void fake_census(struct fake_census *census);
 /*
- * Sets whether each region that is mapped later covers one entry less than its
+ * If on, each region that is mapped from now on covers one entry fewer than its
  * list has.
  */
 void fake_short_maps(bool on);
@@ -113,10 +113,10 @@ u32 fake_breaches(void);
 u32 fake_completions(void);
 
 /*
- * Resets the device before each test. The device then has its default limits.
- * The DMA layer does not limit the length of a list entry. The device has
- * bounce buffers if the module parameter "bounce" is set and the kernel forces
- * bounce buffers on all devices.
+ * Resets the device before each test. The device then has its default limits,
+ * and the DMA layer does not limit the length of a list entry. The device then
+ * has bounce buffers only if the module parameter "bounce" is set and the kernel
+ * forces bounce buffers on all devices.
  */
 void fake_begin(void);
 /*
@@ -148,7 +148,9 @@ enum fake_death {
 
 void fake_dies(enum fake_death how);
 
-/* Makes the nth allocation of this thread fail (0: no allocation). */
+/*
+ * Makes the nth allocation of this thread fail. If nth is 0, no allocation fails.
+ */
 void fake_fail_alloc(u32 nth);
 /* Ends the effect of fake_fail_alloc(); returns whether an allocation failed. */
 bool fake_alloc_failed(void);
@@ -187,12 +189,12 @@ u32 fake_complete(struct ib_qp *qp, u32 count, u32 status);
  */
 u32 fake_run_ahead(struct ib_qp *qp);
 /*
- * Simulates late acknowledgements from the peer. All work requests that have
- * begun but have not completed are executed again. Returns the number of these
- * work requests.
+ * Simulates late acknowledgements from the peer: executes all work requests again
+ * that were executed but have not completed. Returns the number of these work
+ * requests.
  */
 u32 fake_send_again(struct ib_qp *qp);
-/* Simulates a packet that could not be sent. */
+/* Adds one to the counter of packets that the device could not send. */
 void fake_sends_nothing(void);
 
 /* A message that arrives from the peer. */

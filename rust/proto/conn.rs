@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The connections of a transport, from the first attempt to the end. Events come in; actions and
-//! deadlines go out.
+//! The connections of a transport, from the first attempt to the end.
 //!
-//! [`Conn`] is the state machine of a transport's connections. The documentation of [`Conn`]
-//! describes how the driver uses the state machine.
+//! [`Conn`] is the state machine of a transport's connections. It takes events, and returns actions
+//! and deadlines. The documentation of [`Conn`] describes how the driver uses the state machine.
 //!
 //! | Module | Concept |
 //! | --- | --- |
@@ -56,10 +55,10 @@
 //! | had carried a reply                             | after the first delay of the back-off   |
 //! | never carried a reply                           | after the back-off, which keeps growing |
 //!
-//! If the peer ends a young connection, the next attempt is delayed. The peer has a reason to end
-//! the connection, and a delay of half a second costs little. For example, knfsd accepts
-//! connections on a device that is being removed. The removal then waits for these connections for
-//! ever.
+//! If the peer ends a connection that lasted less than five seconds, the next attempt is delayed.
+//! The peer has a reason to end the connection, and a delay of half a second costs little. An
+//! immediate attempt may even do harm. For example, knfsd accepts connections on a device that is
+//! being removed, and the removal then waits for these connections for ever.
 //!
 //! Three actions of this host end connections:
 //!

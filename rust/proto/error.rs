@@ -156,7 +156,7 @@ counters! {
     WlistMissing = "wlist_missing",
     /// The server did not return a Reply chunk that it did not use. Harmless.
     RchunkMissing = "rchunk_missing",
-    /// A segment that the server returned has another handle or offset than the offered segment.
+    /// A segment that the server returned differs from the offered segment in its handle or offset.
     /// With `strict=1` the reply is dropped. Otherwise the difference is ignored.
     SegMismatch = "seg_mismatch",
     /// Data that belongs in a chunk arrived inline, or data that belongs inline arrived in a chunk;
@@ -164,8 +164,8 @@ counters! {
     DdpViolation = "ddp_violation",
     /// Regions that the server invalidated, as agreed at connection setup. Normal.
     Reminv = "reminv",
-    /// Regions that a server invalidated without having announced remote invalidation (Linux).
-    /// Normal.
+    /// Regions that a server invalidated although it had not announced remote invalidation. Linux
+    /// servers do this. Normal.
     ReminvUnannounced = "reminv_unannounced",
     /// Messages that wrongly invalidated a region: the region does not belong to the answered
     /// request, or the message was dropped. Each such message ends the connection. After the third
@@ -174,8 +174,8 @@ counters! {
     /// Regions that this host invalidated itself. The server did not invalidate these regions, or
     /// its reply did not prove the invalidation. Not a fault.
     LocalInv = "local_inv",
-    /// Connections that were lost because the device (rxe) executed a registration twice. After
-    /// the first loss a fence prevents this on the device.
+    /// Connections that were lost because the device (rxe) executed a registration twice. After the
+    /// first such loss, a fence prevents further losses on this device.
     RepeatedRegistration = "repeated_registration",
     /// A callback on a connection without a backchannel; dropped.
     BcDisabled = "bc_disabled",

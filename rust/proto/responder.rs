@@ -17,7 +17,7 @@
 //!    encodes the transport header.
 //! 5. To encode a [`Reply`](reply::Reply) or a [`Refusal`](refusal::Refusal), the driver needs a
 //!    [`Granted`](grant::Granted), which it gets in exchange for the Call's ticket. So a Call gets
-//!    at most one response, and no response grants more Calls than there are Receives for.
+//!    at most one response, and no response grants more Calls than the connection has Receives for.
 //!
 //! A driver that must wait between two steps stores a [`Parked`](call::Parked) Call and its
 //! message.

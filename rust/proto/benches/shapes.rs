@@ -2,8 +2,9 @@
 
 //! Runs the common operations, so that `tools/bench-host` can count their instructions.
 //!
-//! `shapes NAME` plans, encodes and judges one shape [`ROUNDS`] times. `tools/bench-host` counts
-//! the instructions of the three functions whose names begin with `measured_`.
+//! `shapes NAME` runs three operations [`ROUNDS`] times for an RPC of the given shape: it plans the
+//! Call, encodes its header, and judges the Reply. `tools/bench-host` counts the instructions of
+//! the three functions whose names begin with `measured_`.
 
 #![allow(
     clippy::indexing_slicing,

@@ -65,10 +65,10 @@ use crate::{
 /// | [`Action::Fail`]                    | wakes the RPC tasks with the error; the attempt is    |
 /// |                                     | over                                                  |
 ///
-/// An attempt ends with `Established`, or with `TearDown` and then `Fail`. After any other
-/// `TearDown` the attempt goes on with another connection: the peer made the version negotiation
-/// fail, or the path to the peer may have changed. By the deadline of the attempt, the attempt has
-/// ended or the state machine has requested the tear-down.
+/// An attempt ends with `Established`, or with `TearDown` and then `Fail`. If no `Fail` follows a
+/// `TearDown`, the attempt goes on with another connection: the peer made the version negotiation
+/// fail, or the path to the peer may have changed. At the deadline of the attempt at the latest,
+/// either the attempt has ended, or the state machine has requested the tear-down.
 ///
 /// An established connection ends with exactly one [`Action::Disconnect`], which carries the cause.
 /// The driver then stops using the queue pair, drains it and reports [`Event::TornDown`]. Until
@@ -154,8 +154,8 @@ impl Conn {
         self.machine.take_rail_facts(facts);
     }
 
-    /// Replaces what is known about the server's support for version 2 by what all transports to
-    /// the server know together. Must be called before an attempt (V2-12).
+    /// Sets what is known about the server's support for version 2. `known` combines the knowledge
+    /// of all transports to the server. Must be called before an attempt (V2-12).
     pub fn learn_version(&mut self, known: Known) {
         self.machine.learn_version(known);
     }
@@ -168,9 +168,9 @@ impl Conn {
     /// Returns whether the state machine has requested the end of the connection `epoch`, and the
     /// driver has not yet reported that end.
     ///
-    /// A caller that then requests the end must hold the driver's lock from this call until it has
-    /// made the request. Otherwise the next connection could begin in between, and the request
-    /// would end the next connection.
+    /// If the caller requests the end after this call, it must hold the driver's lock from this
+    /// call until the request. Otherwise the next connection could begin in between, and the
+    /// request would end the next connection.
     #[inline]
     pub fn is_ending(&self, epoch: Epoch) -> bool {
         epoch == self.epoch() && self.machine.state().is_closing()

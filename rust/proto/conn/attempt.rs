@@ -105,8 +105,8 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    /// Returns an attempt of at most `total`. The first step, which resolves the address, may take
-    /// `first`.
+    /// Returns an attempt that may take at most `total`. Its first step, which resolves the
+    /// address, may take at most `first`.
     pub(super) const fn new(first: Millis, total: Millis, now: Time) -> Self {
         Self {
             stage: Stage::Address,
@@ -150,7 +150,8 @@ impl Attempt {
     pub(super) fn enter(&mut self, next: Stage, config: &Config, first_mount: bool, now: Time) {
         let limit = match next {
             Stage::Address | Stage::Route => Some(config.resolve_timeout),
-            // If the probe is not answered, the other half of the time is left for version 1.
+            // The probe may take at most half of the time that is left. If the probe is not
+            // answered, the rest is for version 1.
             Stage::Negotiating if config.version == VersionPolicy::PreferV2 => {
                 let half = Millis::new(self.end.since(now).get() >> 1);
                 Some(config.version_timeout.min(half))
@@ -193,7 +194,8 @@ impl Attempt {
                 return Step::Address(self.deadline().since(now));
             }
             // The usual cause of `Unreachable` is a changed hardware address of the peer or of a
-            // router. If the peer does not answer at all, the time limit ends the attempt.
+            // router. So the attempt starts again. If the peer never answers, the time limit ends
+            // the attempt.
             (_, CmEvent::Unreachable) if self.end.since(now) >= ENOUGH => {
                 let left = self.end.since(now).get();
                 return Step::Again(Millis::new(left.saturating_sub(SPREAD.get())));

@@ -30,8 +30,8 @@ impl Default for BackoffConfig {
     }
 }
 
-/// Number of failures in a row after which the limit set by [`Backoff::bound`] doubles with each
-/// further failure.
+/// The limit that [`Backoff::bound`] sets stays the same for this number of failures in a row. It
+/// doubles with each further failure.
 const BOUNDED: u32 = 16;
 
 /// Time over which the reconnects of many clients are spread if no back-off is due.
@@ -130,7 +130,7 @@ impl Backoff {
     }
 }
 
-/// Returns a delay that is doubled `times` times.
+/// Returns `delay` multiplied by two to the power of `times`.
 fn doubled(delay: Millis, times: u32) -> Millis {
     // A shift by 20 bits already turns one millisecond into a quarter of an hour, so no larger
     // shift is needed.

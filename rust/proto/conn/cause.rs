@@ -226,9 +226,9 @@ pub enum ConnectError {
     Unanswered,
     /// The route to the server leads through no RDMA device with fast registration: see `rdma link`
     /// and `ip route get ADDRESS`. If the mount was never connected, the mount command fails with
-    /// `ENODEV`. Later I/O waits. But in a container with its own network namespace, the NFS client
-    /// ends the I/O with `ENETUNREACH`, unless the file system was mounted with
-    /// `fatal_neterrors=none`.
+    /// `ENODEV`. If the mount was connected before, its I/O waits. There is one exception: in a
+    /// container with its own network namespace, the NFS client ends the I/O with `ENETUNREACH`,
+    /// unless the file system was mounted with `fatal_neterrors=none`.
     NoDevice,
     /// Nothing listens on the server's port for NFS over RDMA: does `/proc/fs/nfsd/portlist` on the
     /// server show `rdma 20049`?
@@ -264,7 +264,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Returns the reason for the failure of a running attempt that `cause` ends.
+    /// Returns the reason for the failure of an attempt if `cause` ends the attempt while it runs.
     pub(super) const fn ended_by(cause: Cause) -> Self {
         match cause {
             Cause::DeviceRemoved => Self::DeviceRemoved,

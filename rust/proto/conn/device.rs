@@ -114,8 +114,8 @@ impl DeviceLog {
         *newest = Some(Told { event, at: now });
     }
 
-    /// Removes all events. Called when a connection was made, because then the device and its port
-    /// work.
+    /// Removes all events. Called when a connection was made, which shows that the device and its
+    /// port work.
     pub fn forget(&mut self) {
         *self = Self::new();
     }

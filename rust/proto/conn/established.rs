@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The state of an established connection, and the conclusions from the end of the connection.
+//! The state of an established connection, and the conclusions that are drawn from its end.
 
 use super::{
     cause::Cause,

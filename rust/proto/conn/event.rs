@@ -200,9 +200,10 @@ pub enum Event {
     /// posted. The driver must report this at least once for each connection.
     LargeSend(Epoch),
     /// The peer received a Send of more than
-    /// [`MIN_THRESHOLD`](crate::wire::threshold::MIN_THRESHOLD) bytes: the reply to such a call
-    /// arrived. The reply to another call proves nothing, because that call may have been sent
-    /// earlier. The driver must report this at least once for each connection.
+    /// [`MIN_THRESHOLD`](crate::wire::threshold::MIN_THRESHOLD) bytes: the reply to a call of this
+    /// size arrived. The reply to a smaller call proves nothing, because the smaller call may have
+    /// been sent before the large Send. The driver must report this at least once for each
+    /// connection.
     LargeSendTaken(Epoch),
     /// The server's access to the memory of an unanswered call is being revoked.
     MemoryRevoked(Epoch),

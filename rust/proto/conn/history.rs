@@ -26,7 +26,7 @@ use crate::{
 pub struct Failure {
     /// Why the attempt failed.
     pub reason: ConnectError,
-    /// The errno of the step that this host refused; 0 if the attempt failed for another reason.
+    /// The errno of the step that failed on this host; 0 if the attempt failed for another reason.
     pub errno: i32,
     /// When the attempt failed.
     pub at: Time,

@@ -60,9 +60,9 @@ impl InlineFallback {
         }
     }
 
-    /// Records that the peer received a large Send, so the announced size is right. If this is
-    /// recorded before the first large Send, which may happen if both are reported at the same
-    /// time, no large Send of this connection is in doubt.
+    /// Records that the peer received a large Send. So the announced size is right, and no large
+    /// Send can be the reason for the loss of this connection. This is also true if this method is
+    /// called before [`sent`](Self::sent), which may happen if both are called at the same time.
     pub fn taken(&mut self) {
         self.seen = true;
         self.pending = None;

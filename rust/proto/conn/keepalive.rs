@@ -3,14 +3,14 @@
 //! Keepalive: detection of a dead peer, without harm to a slow one.
 //!
 //! A reliable connection notices a dead host only when data is sent. So the driver sends a probe,
-//! an RDMA Write of zero bytes. The peer's *adapter* acknowledges the probe by itself: it needs no
-//! credit, no Receive and no software of the server. So a server that is busy for minutes answers
-//! every probe and keeps its connection. If calls wait for replies, a dead host is found within
-//! twice `busy_after` plus `timeout`.
+//! an RDMA Write of zero bytes. The peer's *adapter* acknowledges the probe by itself: the probe
+//! needs no credit, no Receive and no software of the server. So a server that is busy for minutes
+//! answers every probe and keeps its connection. If calls wait for replies, a dead host is found
+//! within twice `busy_after` plus `timeout`.
 //!
 //! Over iWARP the completion of a probe proves nothing: an RDMA Write completes when TCP has
-//! accepted the data (RFC 5040, 5.5). There a dead host is found later, when the retransmissions of
-//! TCP time out. With several rails silence is noticed sooner
+//! accepted the data (RFC 5040, 5.5). So over iWARP a dead host is found later, when the
+//! retransmissions of TCP time out. With several rails silence is noticed sooner
 //! ([`Rails::watch`](crate::rail::Rails::watch)).
 //!
 //! If this host was suspended or stalled, it checks late. The probe is then long overdue, although
@@ -130,8 +130,8 @@ impl Keepalive {
 
     /// Returns the time at which [`Keepalive::check`] must be called next.
     ///
-    /// An idle connection becomes busy without an event, so the check runs at least every
-    /// `busy_after`.
+    /// No event reports that an idle connection has become busy. So the check runs at least once in
+    /// every `busy_after`.
     pub fn deadline(&self) -> Time {
         self.due().min(self.looked.after(self.config.busy_after))
     }
@@ -204,9 +204,10 @@ impl Keepalive {
         self.last_rx = self.last_rx.max(now);
     }
 
-    /// Records that the probe was not sent, because the send queue is full. Instead, the completion
-    /// of a queued work request will prove that the peer is alive. So the usual time limit applies
-    /// again, and any received message counts as an answer.
+    /// Records that the probe was not sent, because the send queue is full. The queued work
+    /// requests replace the probe: the completion of one of them proves that the peer is alive. So
+    /// the usual time limit applies, even if the probe had a short one, and any received message
+    /// counts as an answer.
     pub fn not_sent(&mut self) {
         if let Some(probe) = &mut self.probe {
             probe.limit = self.config.timeout;

@@ -61,8 +61,8 @@ use crate::{
 ///   one `Keepalive` and the final `Disconnect`.
 ///
 /// The actions of two attempts are never in the queue together. The next attempt begins only after
-/// `TornDown`, which is accepted only after the driver has taken the final action and so all
-/// earlier actions.
+/// `TornDown`. This event is accepted only after the driver has taken the final action, and with it
+/// all earlier actions.
 const ACTIONS: usize = 12;
 
 /// The state of one transport, and the actions that are due.
@@ -332,8 +332,8 @@ impl Machine {
         };
         self.peer.version.lost(reason.ended_by_whom(), now);
         let then = match left {
-            // Continues the same attempt with a new connection, on which version 1 is spoken
-            // (V2-08, V2-09).
+            // Continues the same attempt with a new connection, which uses version 1 (V2-08,
+            // V2-09).
             Some(left) => Then::Restart(left),
             None => {
                 self.peer.attempt_failed(reason, self.begun, now);
@@ -349,8 +349,8 @@ impl Machine {
         self.actions.push(Action::TearDown { epoch });
     }
 
-    /// Releases the objects of the attempt, and repeats the attempt after a short delay. `left` is
-    /// the time limit of the repetition.
+    /// Releases the objects of the attempt, and starts the attempt again after a short delay. The
+    /// repeated attempt may take at most `left`.
     fn again(&mut self, left: Millis, now: Time) {
         self.peer.version.lost(EndedBy::Us, now);
         self.peer.pause(now);
@@ -381,7 +381,7 @@ impl Machine {
                     return self.fail(reason, now);
                 }
                 match self.peer.version.timed_out(now) {
-                    // No version probe is outstanding, so no answer can end the attempt. So the
+                    // No version probe is outstanding, so there is no answer to wait for. The
                     // attempt fails now.
                     Outcome::Ignored => self.fail(ConnectError::VersionSilent, now),
                     outcome => self.negotiated(outcome, now),

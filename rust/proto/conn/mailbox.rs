@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The [`Mailbox`]: events for the thread that establishes a connection wait here.
+//! The [`Mailbox`], which stores events for the thread that establishes a connection.
 
 use super::{
     action::Action,

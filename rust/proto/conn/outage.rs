@@ -47,7 +47,7 @@ pub struct Outage {
     pause: Millis,
     /// The failure reasons that were reported in the current pause, one bit for each reason.
     told: u32,
-    /// Number of attempts in a row that got no answer for long, although the local port was active.
+    /// Number of long attempts in a row that got no answer although the local port was active.
     silent: u32,
     suspected: bool,
 }

@@ -48,7 +48,7 @@ pub(super) struct Peer {
     pub(super) version: Negotiator,
     history: History,
     last_failure: Option<Failure>,
-    /// The errno of the last step that this host refused.
+    /// The errno of the last step that failed on this host.
     pub(super) refused: i32,
     ever_connected: bool,
     facts: RailFacts,

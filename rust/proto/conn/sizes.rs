@@ -15,16 +15,16 @@ const CALL_WRS: u32 = 3;
 // CAST: `MAX_SEGMENTS` is a small constant that fits into `u16`.
 const MESSAGE_WRS: u16 = 2 * MAX_SEGMENTS as u16 + 1;
 
-/// Number of work requests in the send queue besides [`CALL_WRS`] for each call. This number is for
-/// the whole connection. The work requests are used for further regions of calls, replies to
-/// callbacks, refusals and keepalive probes.
+/// The send queue of a connection has [`CALL_WRS`] work requests for each call, and this number of
+/// additional work requests. The additional work requests are used for further regions of calls,
+/// replies to callbacks, refusals and keepalive probes.
 const SPARE_WRS: u32 = 160;
 
-/// Minimum number of messages of the largest size that the send ring holds.
+/// The send ring holds at least this number of messages of the largest size.
 const LEAST_MESSAGES: usize = 4;
 
-/// Number of messages of the largest size that the send ring holds. The ring holds fewer messages
-/// if these messages need more than [`RING_ENOUGH`] bytes.
+/// The send ring holds this number of messages of the largest size, or fewer if these messages need
+/// more than [`RING_ENOUGH`] bytes.
 const RING_MESSAGES: usize = 16;
 
 /// The largest useful send ring, in bytes.

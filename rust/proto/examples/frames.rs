@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The codec's part of a comparison with another decoder; see `tools/host/xdr_oracle.py`.
+//! Runs the codec for a comparison with another decoder; see `tools/host/xdr_oracle.py`.
 //!
 //! `frames describe` reads frames (a type byte, a length word, the bytes) and prints how the codec
 //! decodes each of them. `frames generate SEED COUNT` prints encoded messages and the values in

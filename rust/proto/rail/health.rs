@@ -12,8 +12,9 @@
 //! rail.
 //!
 //! The hold-down grows each time a settled rail dies, up to an hour. It becomes short again if
-//! connections use the rail for ten minutes and for at least the hold-down. A random time is added
-//! to each pause, so that the hosts of a network do not all return to a rail at the same time.
+//! connections use the rail for ten minutes, or for the hold-down if that is longer. A random time
+//! is added to each pause, so that the hosts of a network do not all return to a rail at the same
+//! time.
 //!
 //! A live rail is *doubted* after one of these events:
 //!
@@ -57,12 +58,12 @@ const HOLD_DOWN: [Millis; 7] = [
 /// Minimum time between the death of a rail and the return of connections to it.
 pub(super) const REST: Millis = Millis::from_secs(60);
 
-/// Maximum random time that is added to a pause. If a quarter of the pause is longer, the maximum
-/// is that quarter.
+/// A random time is added to each pause. Its maximum is this time, or a quarter of the pause if
+/// that is longer.
 const SPREAD: Millis = Millis::from_secs(12);
 
 /// When a rail dies, its count of deaths in a row restarts at zero if connections have used the
-/// rail long enough: at least for this time, and at least for the rail's hold-down.
+/// rail for this time, or for the rail's hold-down if that is longer.
 const FORGET: Millis = Millis::from_secs(600);
 
 /// Several rails can fail from one common cause only if all of them fail within this time. The time
@@ -290,8 +291,8 @@ impl Health {
         self.suspected = None;
     }
 
-    /// Marks the rail as neither doubted nor suspected. It is now known whether the rail works or
-    /// is dead.
+    /// Drops the doubt and the suspicion, because it is now known whether the rail works or is
+    /// dead.
     fn trust(&mut self) {
         self.doubted = None;
         self.suspected = None;
@@ -318,7 +319,7 @@ impl Health {
     }
 
     /// Records that a connection was made over this rail. `late` is true if all rails had failed,
-    /// and more than 30 seconds have passed since the first rail worked again.
+    /// and at least 30 seconds have passed since the first of them worked again.
     pub(super) fn worked(&mut self, late: bool, random: &mut Random, now: Time) {
         self.proven = true;
         self.trust();

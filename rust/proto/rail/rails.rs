@@ -57,8 +57,9 @@ const SHORT: Millis = Millis::from_secs(4);
 /// this time the connection manager can repeat its request once, and still receive the answer.
 const LONG: Millis = Millis::from_secs(10);
 
-/// A busy connection counts as silent if it has received no message for this time. Only then does
-/// it leave a dead rail, and only then are rails suspected because of it.
+/// A busy connection counts as silent if it has received no message for this time. A busy
+/// connection leaves a dead rail only if it is silent. Only a silent connection makes the rails
+/// suspected.
 const SILENT: Millis = Millis::new(1500);
 
 /// The entry of one rail in the list.
@@ -98,7 +99,7 @@ struct Probes {
 pub struct Rails {
     entries: [Option<Entry>; REMEMBERED],
     random: Random,
-    /// Before this time, connections leave only dead rails.
+    /// Before this time, a connection leaves its rail only if the rail is dead.
     next_move: Time,
     /// Time at which the rails became unbalanced, or at which an idle connection last moved.
     waits_since: Option<Time>,
@@ -342,8 +343,8 @@ impl Rails {
         self.entries.iter().flatten().filter(|entry| entry.listed)
     }
 
-    /// Returns true if `so` holds for at least one rail that is in the administrator's tables and
-    /// is not `than`.
+    /// Returns true if `so` is true for at least one rail other than `than` in the administrator's
+    /// tables.
     fn others_are(&self, than: u8, so: impl Fn(&Health) -> bool) -> bool {
         self.indexed()
             .any(|(index, entry)| index != than && entry.listed && so(&entry.health))

@@ -72,7 +72,8 @@ pub enum Probed {
     Connected,
     /// The probe established no connection.
     Failed,
-    /// The probe was cancelled. This outcome says nothing about the rail.
+    /// The probe was cancelled, or this host lacked a resource for it. This outcome says nothing
+    /// about the rail.
     NotTried,
 }
 

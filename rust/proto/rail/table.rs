@@ -32,7 +32,7 @@ pub enum Pick {
 }
 
 impl Pick {
-    /// Parses an entry, which is not empty and contains no separator.
+    /// Parses an entry. The entry must not be empty, and must not contain a separator.
     fn parse(entry: &str) -> Result<Self, Why> {
         if let Ok(addr) = entry.parse() {
             return host(addr).map(Self::Addr);
@@ -225,7 +225,7 @@ fn is_equals_sign(byte: u8) -> bool {
 }
 
 // The functions below replace functions of the standard library that split a text or parse a
-// number. Those contain panics that the compiler cannot remove.
+// number. The standard functions contain panics that the compiler cannot remove.
 
 /// Returns the parts of a text between separators. The separators must be ASCII.
 fn parts(text: &str, is_between: impl Fn(u8) -> bool) -> impl Iterator<Item = &str> {

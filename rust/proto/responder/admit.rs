@@ -149,8 +149,8 @@ impl<'a> Call<'a, Admitted> {
         self.stage.results.min(terms.longest_call)
     }
 
-    /// Returns whether the message is odd: it deviates from the protocol, but is processed. Either
-    /// its length is not a multiple of four, or bytes follow the header of an `RDMA_NOMSG`. These
+    /// Returns whether the message deviates from the protocol in a way that the server tolerates:
+    /// its length is not a multiple of four, or bytes follow the header of an `RDMA_NOMSG`. Such
     /// bytes are ignored.
     #[inline]
     pub const fn is_odd(&self) -> bool {

@@ -230,8 +230,8 @@ fn admitted(
         end += length;
     }
     assert_eq!(end, call.landing());
-    // The client's memory may contain any bytes. Here the end of the message serves as the bytes
-    // that were fetched from the client's memory.
+    // The client's memory may contain any bytes. So this test uses the end of the message as the
+    // bytes that were fetched from the client's memory.
     let front = &message[message.len() - message.len().min(64)..];
     if let Ok(call) = call.fetched(front) {
         replied(&call, lists, terms, choice);

@@ -179,8 +179,9 @@ struct Working {
     ticket: Ticket,
 }
 
-/// Number of Receives that the connection has beyond those that the grant requires. The Receive of
-/// a Call is posted again when the Call is finished, at the earliest after its response.
+/// Number of Receives that the connection has in addition to those that the grant requires. The
+/// response to a Call needs a posted Receive for the client's next Call, but the Call's own Receive
+/// is posted again only after the response.
 const MORE: u32 = 1;
 
 /// The requester and the responder at both ends of a connection.
@@ -196,7 +197,8 @@ struct Loop {
     all_receives: u32,
     /// Number of Receives that were posted again and that the grant does not count yet.
     finished: u32,
-    /// Number of answered Calls that are not finished, and the maximum of this number.
+    /// Number of answered Calls whose Receives are not posted again yet, and the maximum of this
+    /// number.
     held: u32,
     spare: u32,
     waiting: Vec<Waiting>,
@@ -348,8 +350,8 @@ impl Loop {
         self.grant.posted(more);
     }
 
-    /// Posts the Receive of a Call again, after the response to the Call. If `hold` is true, does
-    /// this only after the response to a later Call, unless too many Calls are unfinished.
+    /// Posts the Receive of an answered Call again. If `hold` is true, keeps back the Receives of
+    /// up to `spare` answered Calls; a later call of this function posts them.
     fn give_back(&mut self, hold: bool) {
         self.held += 1;
         let kept = if hold { self.spare } else { 0 };
@@ -424,8 +426,8 @@ impl Loop {
         let Ok(found) = plan(&call, &shape, &counts, !protected, &limits) else {
             return;
         };
-        // Another requester may offer the data of a long Call in a Read chunk of its own. This is
-        // the length of its header.
+        // Another requester may offer the data of a long Call in a separate Read chunk. The header
+        // of such a Call has the length `split_len`.
         let read_segments = rest + counts.read;
         let split_len = found.header_len + 24 * read_segments - 24 * found.read_segments;
         let is_split = matches!(found.call, CallPlan::Long { .. })
@@ -577,8 +579,8 @@ impl Loop {
         self.post();
         let xid = call.xid().0;
         let call = call.admit(&self.responder).expect("admitted");
-        // The fills are left out, because `fetched` uses at most the bytes before the first Read
-        // chunk of data. The first Reads fetch these bytes.
+        // The fills need not be performed: `fetched` uses at most the bytes before the first Read
+        // chunk of data, and the first Reads fetch these bytes.
         let mut front = Vec::new();
         for read in call.reads() {
             let memory = &mut self.find(xid).memory;
@@ -746,7 +748,8 @@ fn bytes(source: &mut Source<'_>, first: u8) -> Vec<u8> {
     pattern.take(length).collect()
 }
 
-/// Builds the header of an RPC Call: a WRITE of NFSv3, or a procedure without an eligible argument.
+/// Builds the header of an RPC Call: a WRITE of NFSv3, or a procedure without a DDP-eligible
+/// argument.
 fn rpc_call(xid: u32, protected: bool, eligible: bool, words: usize) -> Vec<u8> {
     let procedure = if eligible { 7 } else { 6 };
     let mut all = vec![xid, 0, 2, 100_003, 3, procedure];

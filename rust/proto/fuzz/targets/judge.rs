@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Fuzzes the function `judge` with replies to calls that offer arbitrary chunks. Every correct
-//! reply must be accepted. An incorrect reply may be accepted, too. Then the lengths in the result
+//! reply must be accepted. An incorrect reply may be accepted, too, but the lengths in the result
 //! must not exceed those of the offered chunks and of the message.
 
 use super::source::Source;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Plans for calls of arbitrary shapes. Each plan is encoded, and then decoded again.
+//! A fuzz target that plans calls of arbitrary shapes. Each plan is encoded, and then decoded
+//! again.
 
 use super::source::Source;
 use xprtrdma_proto::{

@@ -189,8 +189,8 @@ impl World {
                 if let Some((probe, rail)) = found {
                     let is = |view: &View, of| view.standing == of;
                     let views = self.views();
-                    // The probed rail is dead, or at least one rail is doubted. A rail that is
-                    // neither dead nor doubted is probed only to compare it with a doubted rail.
+                    // A rail that is neither dead nor doubted is probed only to compare it with a
+                    // doubted rail. So the probed rail is dead, or at least one rail is doubted.
                     let compares = views.iter().any(|view| is(view, Standing::Doubted));
                     assert!(compares || self.standing(rail) == Standing::Dead);
                     let same = self.probes.iter().filter(|(_, other)| *other == rail);
@@ -453,7 +453,7 @@ impl World {
                 let died = self.died.get(&to.rail.local);
                 let rested = died.is_none_or(|died| now.since(*died) >= MINUTE);
                 // A connection may move from a live rail to a rail that died within the last minute
-                // only if the new rail failed together with all other rails, because then no rail
+                // in only one case: the new rail failed together with all other rails, so no rail
                 // was at fault.
                 let begun = self.bad.get(&to.rail.local).map(|(since, _)| *since);
                 assert!(rested || begun.is_some_and(|begun| self.all_failed >= Some(begun)));

@@ -165,8 +165,7 @@ struct Side {
     link: Option<Link>,
     /// Whether the peer has said that it does not support version 2.
     lacking: bool,
-    /// Time at which the peer last answered a version probe in a form that a peer with version 2
-    /// never uses.
+    /// Time at which the peer last gave a reason to doubt that it supports version 2.
     doubted: Option<Time>,
     /// What the transports to the server have told each other.
     shared: Known,
@@ -340,8 +339,9 @@ impl Side {
         }
     }
 
-    /// Passes what all transports know about the server's support for version 2. The state machine
-    /// accepts this knowledge only while it has neither an attempt nor a connection.
+    /// Passes to the state machine what all transports together know about whether the server
+    /// supports version 2. The state machine accepts this knowledge only while it has neither an
+    /// attempt nor a connection.
     fn learn_version(&mut self) {
         let before = self.conn.version_known();
         self.conn.learn_version(self.shared);
@@ -393,7 +393,8 @@ impl Side {
         }
     }
 
-    /// Shares what the transport knows at the end of an attempt or of a connection.
+    /// Tells the other transports what this transport knows about whether the server supports
+    /// version 2. Called at the end of an attempt or of a connection.
     fn tell_others(&mut self) {
         self.shared = self.shared.together(self.conn.version_known());
     }
@@ -567,8 +568,8 @@ impl Side {
         }
     }
 
-    /// Simulates a peer that does not answer the probe: it closes the connection, or is silent
-    /// until the time limit.
+    /// Records that the peer closed the connection, or was silent until the time limit. During the
+    /// version negotiation, this is a reason to doubt that the peer supports version 2.
     fn doubt_silence(&mut self) {
         if self.conn.phase() == Phase::Negotiating {
             self.doubted = Some(self.now);
@@ -613,8 +614,8 @@ impl Side {
         }
         assert!((1..=self.slots).contains(&link.credits.granted()));
         assert!(link.under_way <= MAX_REFUSALS);
-        // If too many messages were dropped, the connection ends. There is one exception: the last
-        // message was one bad reply too many for its call, so only the call failed.
+        // If too many messages were dropped, the connection ends. There is one exception: the
+        // connection may stay if the last message was a bad reply that made its call fail.
         let one_too_many = effects.dropped && link.dropped >= DEFAULT_DISCARD_LIMIT;
         assert!(!one_too_many || effects.lost.is_some() || effects.given_up);
         let left: Vec<u32> = link.calls.iter().map(|call| call.xid).collect();

@@ -26,8 +26,8 @@ use crate::time::{
 };
 use core::net::IpAddr;
 
-/// After all rails have failed, one rail recovers first. A rail that recovers less than this time
-/// later counts as recovered together with the first rail.
+/// After all rails have failed, they may recover one after the other. A rail that recovers less
+/// than this time after the first rail counts as recovered together with the first rail.
 const LATE: Millis = Millis::from_secs(30);
 
 impl Rails {
@@ -39,10 +39,10 @@ impl Rails {
         }
     }
 
-    /// Records that the connection was lost because the peer was silent. Usually the rail is then
-    /// dead. There is one exception: if the connection was made before all rails failed, it may
-    /// have failed together with the rails. In this case the state of the rail does not change.
-    /// Returns whether another rail is live.
+    /// Records that the connection was lost because the peer was silent. Usually this means that
+    /// the rail is dead. There is one exception: if the connection was made before all rails
+    /// failed, it may have failed together with the rails. In this case the state of the rail does
+    /// not change. Returns whether another rail is live.
     pub fn lost(&mut self, seat: &Seat, now: Time) -> bool {
         if !self.is_left_over(seat, now) {
             self.died(seat.on, now);

@@ -27,9 +27,9 @@ const ALL_MOVES: Millis = Millis::from_secs(10);
 /// this long. This is enough time to ask every connection whether it is idle.
 const IDLE_FIRST: Millis = Millis::from_secs(3);
 
-/// A busy connection moves only after its calls have completed. If the calls take too long, the
-/// connection stays on its rail for this time. The time doubles with each further failure to move,
-/// up to `LONGEST_STAY`.
+/// A busy connection leaves a live rail only after its calls have completed. If the calls take too
+/// long, the connection stays on its rail for this time. The time doubles with each further failure
+/// to move, up to `LONGEST_STAY`.
 const STAY: Millis = Millis::from_secs(30);
 const LONGEST_STAY: Millis = Millis::from_secs(600);
 
@@ -95,9 +95,9 @@ impl Rails {
     }
 
     /// Records that the connection does not move, because its calls take too long. No new calls
-    /// were sent during the wait for these calls, so such waits should be rare. [`Rails::moves`]
-    /// does not ask the connection to move for some time, which grows with each call of this
-    /// function.
+    /// were sent during the wait for these calls, so such waits should be rare. For some time after
+    /// this call, [`Rails::moves`] does not ask the connection to leave a live rail while it is
+    /// busy. This time grows with each call.
     pub fn stay(&mut self, seat: &mut Seat, now: Time) {
         // `STAY` shifted by ten bits already exceeds `LONGEST_STAY`, so no larger shift is needed.
         let factor = 1u64.wrapping_shl(seat.stayed.min(10));

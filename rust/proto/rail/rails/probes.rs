@@ -60,10 +60,10 @@ const LONG_PAUSE: Millis = Millis::from_secs(10);
 const SOON: Millis = Millis::new(250);
 
 impl Rails {
-    /// Checks whether a busy connection is silent. If it is silent for too long, suspects all
-    /// rails. Returns the time until the next check, if another check is needed. The driver calls
-    /// this only for connections whose Send completions do not show that the peer received the
-    /// message.
+    /// Checks whether a busy connection receives messages. If it has received none for too long,
+    /// suspects all rails. Returns the time until the next check, if another check is needed. The
+    /// driver calls this only for connections whose Send completions do not show that the peer
+    /// received the message.
     ///
     /// - `busy` says whether calls are in flight.
     /// - `heard` is the time of the last received message.
@@ -210,9 +210,10 @@ impl Rails {
             return;
         };
         // A failed probe alone does not prove that a rail is dead: the failure may be reported
-        // late, or a message may have arrived after the probe was sent. A doubted rail is then
-        // dead. A suspected rail is dead only if the server has answered a later probe
-        // (`is_silent`); until then it is probed again.
+        // late, or a message may have arrived after the probe was sent. If the rail was already
+        // doubted, the failed probe shows that it is dead. A suspected rail is dead only if the
+        // server has answered a later probe (`is_silent`). Until then the suspected rail is probed
+        // again.
         if entry.health.is_doubted() || self.is_silent(entry) {
             self.died(probe.on, now);
         } else if now.since(probe.begun) >= ANSWER {
