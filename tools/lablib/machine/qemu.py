@@ -16,6 +16,9 @@ from .channel import Channel, MachineDied
 # The directory for a machine's sockets and disk, in the root file system in which QEMU runs.
 RUN_DIR = "/lab/run"
 MONITOR_SECONDS = 30
+# Number of ports of the serial device. A virtio serial port other than a console has number 1 or
+# higher. QEMU looks at two more files in each round of its main loop for each further port.
+PORTS = 2
 # Kernel parameters. Mitigations of processor bugs are off, because the machines are only used for
 # tests, and mitigations are slow under emulation. An oops causes a panic, and a panic ends QEMU
 # immediately. A debug kernel does not run its self-tests at boot, because they do not test our
@@ -123,7 +126,7 @@ class Machine:
                 *self.boot(words),
                 "-chardev", f"file,id=console,path=/lab/results/{self.console.name},append=on",
                 "-serial", "chardev:console",
-                "-device", "virtio-serial-pci",
+                "-device", f"virtio-serial-pci,max_ports={PORTS}",
                 "-chardev", f"socket,id=ctl,path={RUN_DIR}/{role}.ctl,server=on,wait=off",
                 "-device", "virtserialport,chardev=ctl,name=lab",
                 "-chardev", f"socket,id=mon,path={RUN_DIR}/{role}.mon,server=on,wait=off",
