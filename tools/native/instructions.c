@@ -185,8 +185,9 @@ static void execute(unsigned int vcpu, void *data)
 		}
 	}
 	/*
-	 * If a block of a single instruction is executed twice in succession, it is a
-	 * repetition of a string instruction, and is not counted again.
+	 * If a block of a single instruction is executed twice in succession, the
+	 * instruction is a string instruction that repeats itself. The second
+	 * execution is not counted.
 	 */
 	if (block->instructions > 1 || block->last != stack->last)
 		block->times[vcpu][class]++;

@@ -11,8 +11,8 @@
  *
  * The simulated processor has a cache for data and a cache for code, of 32 KiB and
  * eight ways each.  Behind both is a cache of 1 MiB and sixteen ways.  A cache
- * evicts the line that was used longest ago.  Virtual addresses of the kernel
- * replace physical ones.  User mode, devices and prefetching are left out.
+ * evicts the least recently used line.  Virtual addresses of the kernel replace
+ * physical ones.  User mode, devices and prefetching are left out.
  */
 #ifndef LAB_PLUGIN_LINES_H
 #define LAB_PLUGIN_LINES_H

@@ -85,7 +85,8 @@ def in_client(spec, words, program, client="ours", timeout=OPERATIONS_SECONDS, *
 
 def with_clients(spec, client, program, *words, **more):
     """Runs, in the client machine, a program that prints JSON. The last arguments of the program
-    are the client modules to measure. Returns the result of `in_client`."""
+    name what it measures: client modules, or ways to use our client. Returns the result of
+    `in_client`."""
     clients: tuple[str, ...] = CLIENTS if client == "both" else (client,)
     if client in PAIRS:
         pair = PAIRS[client]
@@ -301,7 +302,8 @@ def processors_table(found):
 
 
 def count_processors(spec, client, processors, rounds, functions, output):
-    """Prints the table, and for each load the code that waited most for spin locks."""
+    """Measures with several numbers of processors, and prints a table of the counts. Then prints,
+    for each client and load, the code that waited most for spin locks."""
     found, waits, good = measure_processors(spec, client, processors, rounds)
     print(processors_table(found))
     for name, operations in waits.items() if functions else ():

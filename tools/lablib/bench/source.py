@@ -23,8 +23,8 @@ class Source:
         information."""
         self.root, self.module = root, module
         self.starts, self.order, self.place = {}, [], {}
-        # The disassembler does not print the bytes of instructions, because a long instruction
-        # would then take more than one line.
+        # The disassembler omits the bytes of the instructions. The bytes of a long instruction
+        # would need a second line.
         argv = "objdump", "-d", "--no-show-raw-insn", "-j", ".text", module
         for line in self.tool(*argv).splitlines():
             if found := FUNCTION.match(line):
@@ -34,7 +34,7 @@ class Source:
                 self.order.append(int(found[1], 16))
 
     def tool(self, *argv):
-        """Returns the output of a program from the root file system."""
+        """Runs a program from the root file system, and returns its output."""
         return proc.output(chroot.command(self.root, argv, [cache.directory(), REPO]), SECONDS)
 
     def executed(self, counts):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Checks that files of the module do not use each other in a circle, and that folders do not
-either.
+"""Checks that no files of the module use each other in a circle, and that no folders use each other
+in a circle.
 
 A use of one file by another file is called an arrow. Each file has a storey, which is one above the
 highest storey of the files that it uses. So every arrow points down. Files and folders that use
@@ -11,7 +11,7 @@ To find the arrows, the check looks at each path in a `use` declaration or in co
 path, through modules and re-exports of our crates, to the file that declares the item. A call of
 `xprt.data()` counts as a use of the type that `data()` returns.
 
-The following are no arrows:
+The following uses do not count as arrows:
 
 - uses in tests and in documentation;
 - uses in the bounds of type parameters. For example, a method of the trait `Transport` may name the

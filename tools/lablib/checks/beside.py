@@ -23,8 +23,8 @@ from ..machine import wire
 from ..machine.session import Plan, Session
 
 # The names of the two records for each server. One record lists the programs, the other lists the
-# cases that failed. The page of programs is made from these records. A run replaces only the rows
-# of the programs that it runs.
+# cases that failed. Documentation/programs.rst shows these records. A run replaces only the rows of
+# the programs that it runs.
 RECORDS = {"intree": ("programs", "program-failures"),
            "ours": ("server-programs", "server-failures")}
 CLIENTS = ("intree", "ours")
@@ -113,9 +113,10 @@ def worse(intree, ours):
 
 def with_our_server(known, found, intree):
     """Returns pairs (client, case) for the cases that fail with our server, but are not known to
-    fail with the in-tree server. Also returns a pair for each client that ran too few groups of
-    cases. `known` is the program's row in the record of the in-tree server, or None. `intree`
-    contains the results of runs with the in-tree client and the in-tree server."""
+    fail with the in-tree server. Also returns a pair for each client that ran fewer groups of cases
+    with our server than with the in-tree server. `known` is the program's row in the record of the
+    in-tree server, or None. `intree` contains the results of runs with the in-tree client and the
+    in-tree server."""
     excused = set(intree.failures)
     if known:
         excused |= {*known["both"], *known["worse"]}
@@ -128,7 +129,7 @@ def with_our_server(known, found, intree):
 
 def run(program, client, spec, found, serving="intree"):
     """Runs a program once. `client` names the RDMA client to use; if it is "tcp", the program uses
-    NFS over TCP. Returns the complaints about the machines."""
+    NFS over TCP. Returns the problems that the session found, for example kernel reports."""
     say(f"{program.name}, {client}" + (", our server" if serving == "ours" else ""))
     tcp = client == "tcp"
     plan = Plan(client="none" if tcp else client, serving=serving, spec=spec,
@@ -147,7 +148,7 @@ def run(program, client, spec, found, serving="intree"):
 
 
 def judged_run(program, client, spec, found, serving, tally):
-    """Runs the program, and counts the complaints about the machines as failures."""
+    """Runs the program once. Counts one failed test if the session found problems."""
     complaints = run(program, client, spec, found, serving)
     tally.judge(f"{program.name}, {client}, {serving} server: {'; '.join(complaints)[:300]}",
                 not complaints)
@@ -198,7 +199,7 @@ def compare_servers(program, spec, runs, tally):
 
 
 def over_tcp(program, spec, row, tally):
-    """Records for each case that fails with both clients whether it fails over TCP, too."""
+    """Records whether each case that fails with both clients also fails over TCP."""
     found = Found()
     complaints = run(program, "tcp", spec, found)
     tally.judge(f"{program.name}, TCP: {'; '.join(complaints)[:300]}", not complaints)

@@ -366,8 +366,8 @@ def the_server_stays_within_what_was_offered(capture):
 
 
 # covers: V1-038, V1-044: Each chunk for data has one segment, which is as long as the data. A
-# Position-Zero chunk or a Reply chunk may have several segments. Two neighbouring segments never
-# meet at a page boundary, because then one segment could cover both.
+# Position-Zero chunk or a Reply chunk may have several segments. If a segment ends at a page
+# boundary, the next segment does not begin at one. Otherwise one segment could replace both.
 def a_chunk_is_one_segment(capture):
     kinds = collections.Counter()
     for message in capture.messages:
@@ -403,7 +403,7 @@ def tests():
 
 
 def judge(recorded):
-    """Runs every test on a capture. Returns the tally."""
+    """Runs every test on a capture. Returns the tally of the results."""
     tally = Tally()
     if not recorded.connections:
         raise LabError("no connection in the capture")

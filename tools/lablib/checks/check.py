@@ -192,8 +192,9 @@ SERVER_ENDURANCE_CASES = (r"^server_life\.", r"^requester_life\.", r"^server_inj
 
 
 def run(parts, spec, upstream=False):
-    """Runs the parts and prints a last line with the sums of all tests. With `upstream`, the client
-    has the patches of Documentation/upstream. Returns the exit status."""
+    """Runs the parts. The last line of the output says how many tests of all parts passed, failed
+    and were skipped. With `upstream`, the client has the patches of Documentation/upstream. Returns
+    the exit status."""
     total, took = Tally(), {}
     for part, beside in order([half for whole in parts for half in HALVES.get(whole, (whole,))]):
         with contextlib.ExitStack() as stack:
@@ -314,7 +315,8 @@ def machines(spec, part, client="ours", capture=None, seed=None, server=None, up
                 timeout=BUSY * VM_SECONDS[part], pcap=capture, upstream=upstream)
     argv = [f"./{RUNNER}", *(["--size", "full"] if full else [])]
     if seed is not None:
-        # With the same seed a slow case would use the same NFS version in every run.
+        # Both NFS versions are named, because otherwise the runner would run a slow case with only
+        # one version, which the seed selects.
         argv += ["--seed", str(seed), "--vers", "3,4.2"]
     for name in {"vm-work": (WORK_CASES,), "vm-faults": (FAULT_CASES,),
                  "debug-work": (WORK_CASES,), "debug-faults": (FAULT_CASES,),

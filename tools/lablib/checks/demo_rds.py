@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Implements `make demo-rds`, which demonstrates the promises of rds-rdma(7) between two machines.
+"""Implements `make demo-rds`, which demonstrates what rds-rdma(7) guarantees, between two machines.
 
 The program in the client machine is selftests/rds/demo.
 """

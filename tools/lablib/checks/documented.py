@@ -25,7 +25,7 @@ NAME = re.compile(r'Self::\w+(?: \{ \.\. \})? => "([^"]+)"')
 LABEL = re.compile(r'writeln!\(\s*f,\s*"([a-z][a-z_ ]*): ')
 EVENT = re.compile(r"^(?:TRACE_EVENT|DEFINE_EVENT)\((?:\w+, )?(\w+)", re.MULTILINE)
 # The status of a work request that succeeded. A success ends no connection, so this status is never
-# shown as a cause.
+# shown as the cause of a disconnect.
 NEVER_SHOWN = ("success",)
 PARAMETER = re.compile(r"^(?:        (?=\w+: u32 \{$)|module_param\()(\w+)\b", re.MULTILINE)
 # Pages that name items of the source.
@@ -140,8 +140,8 @@ def owner(words):
 
 
 def items_of(text):
-    """Returns the declarations of a text. Members are indented by one step more than their block.
-    """
+    """Returns the declarations of a text. A line that declares a member is indented by four columns
+    more than the line that begins its block."""
     found, inside, lines = Items(set(ITEM.findall(text)), set()), [], iter(text.splitlines())
     for line in lines:
         depth = len(line) - len(line.lstrip())
@@ -209,7 +209,8 @@ def stale(text):
 
 
 def stale_path(name):
-    """Yields a complaint if the source contains no such path, type or function."""
+    """Yields a line if the source does not contain `name`, which is a path, a type or a function.
+    """
     crate, *wanted = re.findall(r"\w+", name)
     if not any(file.startswith(f"{crate}/") for file in source()):
         crate, wanted = "", [crate, *wanted]

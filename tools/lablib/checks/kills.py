@@ -2,8 +2,8 @@
 """Kills processes while the server answers their calls, and measures how other processes are
 affected. Both clients are measured.
 
-The kills are a case of selftests/cases/signals.py. Each client is run with each version in newly
-booted machines. killed.py stores the record.
+The kills are a case of selftests/cases/signals.py. Each client is run with each NFS version in
+newly booted machines. killed.py stores the results.
 """
 
 import datetime
@@ -18,12 +18,13 @@ from . import killed, reliability
 CASES = {"intree": "killed_listings_of_the_other_client",
          "ours": "killed_listings_cost_the_others_nothing"}
 VERSIONS = ("3", "4.2")
-# Time limit in seconds for one client and version. The time limit of the case itself is shorter.
+# Time limit in seconds for one client and one NFS version. The time limit of the case itself is
+# shorter.
 SECONDS = 1500
 
 
 def check(spec, write):
-    """Runs both clients with each version, one after the other. Returns the exit status."""
+    """Runs both clients with each NFS version, one after the other. Returns the exit status."""
     tally, rows = Tally(), []
     for client in CASES:
         for version in VERSIONS:
@@ -43,7 +44,7 @@ def check(spec, write):
 
 
 def run(spec, client, version):
-    """Runs one client with one version. Returns the results as a dictionary."""
+    """Runs one client with one NFS version. Returns the results as a dictionary."""
     session = Session(Plan(client=client, spec=spec, timeout=SECONDS))
     # The selftests write their results to this file. It is readable even after a crash of the
     # machine.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The life of the packages in a plain Debian installation, for `make check-packages`.
+"""Implements `make check-packages`: tests the packages in a plain Debian installation, from their
+installation to their removal.
 
 The packages are installed for one kernel, and /etc/fstab mounts at boot. The kernel is upgraded,
 and the machine boots again. A kernel without the module is booted. The packages are removed, and
@@ -107,7 +108,7 @@ class Life:
         return BUILD
 
     def newer(self):
-        """Returns the version of the packages to upgrade to."""
+        """Returns the version to which the packages are upgraded."""
         return f"{self.version}+1"
 
     def install(self, text, choice, *more):
@@ -120,7 +121,7 @@ class Life:
                         f"linux-source={version}", *more)
 
     def ours(self, *names):
-        """Installs packages of ours from files, as an administrator does."""
+        """Installs some of our packages from files, as an administrator does."""
         wanted = [f"{DEBS}/{path.name}" for name in names
                   for path in self.debs.glob(f"{name}_*.deb")]
         self.system.apt(f"installing {', '.join(names)}", "install", "--no-install-recommends",
@@ -155,10 +156,9 @@ class Life:
         self.judge(f"{release}: both kernels are silent", not reports, "\n".join(reports))
 
     def look(self, channel, text, release, transport, told, *words, more=()):
-        """Checks that the mount of /etc/fstab uses this transport. The log must report a fall-back
-        if `told` is true, and must not report it otherwise. `more` names the other transports that
-        must be loaded.
-        """
+        """Checks that the mount of /etc/fstab uses this transport. If `told` is true, the log must
+        report that the in-tree transport is used in place of ours. If `told` is false, the log must
+        not report this. `more` names the other transports that must be loaded."""
         report = json.loads(channel.check_call([*GUEST_PROGRAM, LOOK, *words],
                                                LOOK_SECONDS).splitlines()[-1])
         fallen = [line for line in report["log"] if FALL_BACK in line]
@@ -305,7 +305,8 @@ def of_transports(life):
 
 
 def with_modules(release):
-    """Returns the packages with modules that are built for this kernel."""
+    """Returns the names of our packages that a machine with this kernel needs if DKMS is not used.
+    """
     return ("xprtrdma-rs", f"xprtrdma-rs-modules-{release.split('-')[-1]}",
             f"xprtrdma-rs-modules-{release}")
 

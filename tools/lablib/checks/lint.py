@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Checks of the source text, and of a build from nothing."""
+"""Checks the source text, and the warnings of a clean build."""
 
 import itertools
 import re
@@ -185,7 +185,7 @@ class Lint:
         return self.anew("rds")
 
     def anew(self, variant):
-        """Builds a variant of the module from nothing. Returns the warnings of clippy and of the
+        """Makes a clean build of a variant of the module. Returns the warnings of clippy and of the
         compiler."""
         shutil.rmtree(module.directory(self.kernel, clippy=True, variant=variant),
                       ignore_errors=True)

@@ -129,7 +129,7 @@ class Builder:
         self.clean = self.objects.with_name(f"{self.objects.name}.clean")
         if self.clean.exists():
             # If the previous run was killed, the object files may have been built from a source
-            # with a fault.
+            # with a fault. So the object files are restored from the saved copy.
             replace(self.clean, self.objects)
         self.file = self.module()
         replace(self.objects, self.clean)
@@ -213,8 +213,8 @@ class Machines:
         return self.session
 
     def run(self, argv, limit, file):
-        """Runs the selftests with a module. Returns the output, and the reason why the tests did
-        not end, or None if they ended."""
+        """Runs the selftests with a module. Returns a pair: the output, and the reason why the
+        tests did not end. If the tests ended, returns `None` as the reason."""
         def sink(kind, data):
             if kind == wire.OUT:
                 parts.append(data)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The recorded results of the program `pauses`. The page about survived faults shows them as a
-table."""
+"""The recorded results of the program `pauses`. A table in Documentation/reliability.rst shows
+them."""
 
 import itertools
 import statistics

@@ -2,9 +2,9 @@
 """Reads a capture with tshark, and decides by the protocol layer which errors count:
 
 - In the layers infiniband and rpcordma, every error counts, except errors of rpcordma in messages
-  of version two. tshark cannot decode these, so the module `version_two` judges them.
-- In the layers above them, an error counts only if there is a capture of the in-tree client in
-  which it does not occur. The reason is that tshark's NFS dissector reports much of the correct
+  of version two. tshark cannot decode these messages, so the module `version_two` checks them.
+- In the layers above them, an error counts only if a capture of the in-tree client is given and
+  does not contain this error. The reason is that tshark's NFS dissector reports much of the correct
   NFS/RDMA traffic of any client as malformed.
 """
 

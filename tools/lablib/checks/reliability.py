@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The record of `torture` and similar runs. The page about survived faults is made from this
-record."""
+"""The record of `torture` and similar runs. Documentation/reliability.rst shows this record."""
 
 import itertools
 import re
@@ -33,7 +32,7 @@ def name_of(run, taken):
 
 
 def save(runs):
-    """Replaces the record by the record of these runs."""
+    """Overwrites the record with these runs."""
     named, faults = {}, {}
     for run in runs:
         named[name_of(run, named)] = run

@@ -32,7 +32,7 @@ FAULTS = {f"restart-{way}": what for way, what in zip(WAYS, (
 
 
 def run(spec, client="ours", debug=False, rounds=1, write=False, upstream=False):
-    """Restarts a client in each of the WAYS, `rounds` times. Returns the tally."""
+    """Restarts a client in each of the WAYS, `rounds` times. Returns the tally of the results."""
     tally, start, restarts = Tally(), time.monotonic(), {way: [] for way in WAYS}
     for way in WAYS * rounds:
         session = Session(Plan(client=client, spec=spec, debug=debug, upstream=upstream))

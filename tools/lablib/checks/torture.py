@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Implements `make torture`: faults at random times. The in-tree client and our client are tested,
-each on machines of its own.
+"""Implements `make torture`: injects faults at random times. The in-tree client and our client are
+tested, each on machines of its own.
 
 The program in the client machine is selftests/torture. The module `reliability` stores the results.
 """
@@ -19,7 +19,7 @@ from . import reliability
 CLIENTS = ("intree", "ours")
 # Additional time in seconds for the end of the last round and for the clean-up.
 MORE_SECONDS = 900
-# The client machine has little memory, so that its memory is soon short. A debug kernel itself
+# The client machine has little memory, so that memory soon becomes scarce. A debug kernel itself
 # needs much memory, so its machine has more.
 MEMORY = {False: (2048, 1024), True: (2048, 2048)}
 
@@ -49,7 +49,8 @@ def check(spec, clients, debug, processors, minutes, seed, names, write, version
 
 
 def run(spec, client, debug, processors, minutes, seed, names, version, rails, serving="intree"):
-    """Makes one run. Returns (tally, the results that the program wrote, or None)."""
+    """Makes one run. Returns a pair: the tally, and the results that the program wrote. The results
+    are None if the program wrote none."""
     plan = Plan(client=client, serving=serving, spec=spec, debug=debug, load=False,
                 serving_words=f"rdma_version={version}" if serving == "ours" else "",
                 memory=MEMORY[debug],

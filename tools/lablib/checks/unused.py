@@ -15,7 +15,7 @@ attribute excludes them from the client's kernel module. No other code of the co
 attribute. Items of these modules must be used by the server, all other items by the client.
 
 Limits: a trait's methods count as used if the trait is used. Fields and re-exports are not checked.
-Code under a condition is checked as the kernel compiles it.
+Conditional code is checked only in the configuration in which the kernel compiles it.
 """
 
 import dataclasses
@@ -47,8 +47,8 @@ class Driver:
     name: str
     # Arguments with which kbuild compiles the core, but not the driver.
     more: tuple
-    # The items that this driver must use: paths of files that match the pattern. The path is
-    # relative to the directory of the core.
+    # A pattern for the paths of files, relative to the directory of the core. The driver must use
+    # the public items of each file whose path matches.
     files: re.Pattern
 
 
@@ -57,7 +57,8 @@ DRIVERS = (Driver("client", "proto", "client", (), re.compile(rf"(?!{OF_SERVER})
            Driver("server", "proto", "server", ("--cfg", "xprtrdma_server"),
                   re.compile(OF_SERVER)),
            Driver("rds", "rds_proto", "rds_transport", (), re.compile("")))
-# An unused item that must be found: otherwise the check itself does not work.
+# The name of an unused item that the check adds to each core. If the compiler does not report this
+# item, the check itself does not work.
 CANARY = "planted_by_the_lab_and_used_by_nobody"
 NOT_SOURCE = shutil.ignore_patterns("target", "tests", "fuzz", "benches", "examples")
 NEVER = re.compile(r"^(?:warning|error): (.* never (?:used|constructed))$")
@@ -110,8 +111,8 @@ def change(path, old, new, times=None):
 
 
 def found(log, driver):
-    """Returns the unused items that the log of a build reports, with their files and lines. The
-    item that the check has added on purpose is left out."""
+    """Returns the unused items that the log of a build reports, with their files and lines. Leaves
+    out the item CANARY, which the check itself has added."""
     lines, canary, complaints = log.splitlines(), False, []
     for number, line in enumerate(lines):
         never = NEVER.match(line)
@@ -162,9 +163,8 @@ def hidden(rust):
 
 
 def names(lines, what):
-    """Returns the names of the unused items if the first line of the compiler's warning does not
-    name them.
-    """
+    """Returns the names of the unused items as text. Returns an empty text if `what`, the first
+    line of the compiler's warning, already contains the name."""
     if not what.startswith("multiple"):
         return ""
     listed = []

@@ -67,7 +67,7 @@ def mount_all():
 
 
 def repository_at_own_path(path):
-    """Makes the repository also visible under the path that it has on the host."""
+    """Makes the repository visible under its path on the host, too."""
     if path and not os.path.exists(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.symlink("/repo", path)

@@ -10,8 +10,8 @@ The in-tree module is measured before and after our module. So a slow change of 
 affects both modules equally. The difference between the two legs of the in-tree module shows how
 much the results scatter. When servers are compared, the client is the in-tree client.
 
-Prints {axis: {load: {leg: [nanoseconds per operation, one per round]}}}. An axis that fails is left
-out; the others are still measured, and the exit status is 1.
+Prints {axis: {load: {leg: [nanoseconds per operation, one per round]}}}. If the measurement of an
+axis fails, this axis is left out, the other axes are still measured, and the exit status is 1.
 """
 
 import contextlib
@@ -31,14 +31,15 @@ LEGS = (("in-tree", "intree"), ("ours", "ours"), ("in-tree again", "intree"), ("
 @contextlib.contextmanager
 def clients():
     """Compares clients. The server is the same in each leg. Yields a function that takes the module
-    of a leg, and returns the client's module. Here this is the same module."""
+    of a leg, and returns the module that the client loads. Both are the same module."""
     yield lambda module: module
 
 
 @contextlib.contextmanager
 def servers():
     """Compares servers. The client is the in-tree client in each leg. Yields a function that takes
-    the module of a leg, makes the server use this module, and returns the client's module."""
+    the module of a leg, makes the server use this module, and returns the name of the in-tree
+    client."""
     far = Program("server", "servers",
                   env={"LAB_SERVER_MODULE": os.environ["LAB_SERVER_MODULE"]})
 
@@ -49,7 +50,8 @@ def servers():
     try:
         yield client_of
     finally:
-        # The lab unloads our module at the end.
+        # The server must end with our module loaded, because the lab unloads this module at the
+        # end.
         far.ask("use", "ours")
 
 

@@ -16,8 +16,8 @@ import sys
 from . import loads
 
 SCRIPT = pathlib.Path(__file__).with_name("count.bt")
-# The script contains names of functions of rxe. For each other type of device, this table contains
-# the names of the corresponding functions.
+# The script count.bt contains names of functions of rxe. For each other type of device, this table
+# contains the names of the corresponding functions.
 OTHERS = {"siw": {"rxe_post_send": "siw_post_send", "rxe_post_recv": "siw_post_receive",
                   "rxe_poll_cq": "siw_poll_cq"}}
 DEVICES = pathlib.Path("/sys/class/infiniband")

@@ -179,8 +179,8 @@ def selftests(name):
 
 def in_way(way, options):
     """Yields operations that are made one at a time. `way` is the name of an entry of
-    `transport.WAYS`. Calls to our server go there directly. Calls to the in-tree server go through
-    the responder of the selftests."""
+    `transport.WAYS`. If the server is ours, calls go directly to the server. If the server is the
+    in-tree server, calls go through the responder of the selftests."""
     lib, port = selftests("responder"), 20049
     number, size = transport.WAYS[way]
     transport.set_inline(size)
@@ -205,8 +205,8 @@ def with_rails(which, options):
 
 
 def scale():
-    """Yields workloads of small reads. The first ones have an increasing number of reads at a
-    time, the later ones an increasing number of mounts."""
+    """Yields loads of small reads. First the number of simultaneous reads on one mount increases.
+    Then there is one read at a time, and the number of mounts increases."""
     for mounts, slots, of_bed, what in ((1, axes.MOST_SLOTS, loads.Bed.outstanding, "at a time"),
                                         (1, 0, loads.Bed.one_at_a_time, "mount"),
                                         (axes.MOST_MOUNTS, 0, loads.Bed.one_at_a_time, "mounts")):

@@ -47,8 +47,8 @@ def modules():
 
 def resources():
     """Returns the RDMA objects that did not exist before the tests. If the in-tree transport of RDS
-    is loaded, only objects of our modules count: that transport cannot be unloaded while it has
-    connections."""
+    is loaded, only objects of our modules count, because the in-tree transport cannot be unloaded
+    while it has connections."""
     if INTREE_RDS.is_dir():
         return [f"rdma resources: {kind} {line}" for kind in KINDS
                 for line in output("rdma", "resource", "show", kind).splitlines()

@@ -102,8 +102,8 @@ def human(size):
 
 
 class Bed:
-    """Makes the files that loads use, one file on each of the mounts, and returns loads. The object
-    is a context manager."""
+    """Provides loads, and the files that the loads use: one file on each mount. The object is a
+    context manager, which makes the files and deletes them at the end."""
 
     def __init__(self, *mounts):
         self.library, self.mounts = Library(), mounts
@@ -131,8 +131,8 @@ class Bed:
             os.fsencode(self.paths[0]), n))
 
     def fresh(self, count):
-        """Returns a prefix and a number n, for `count` new paths. The paths consist of the prefix
-        followed by n, n + 1 and so on. No earlier call has returned these paths."""
+        """Reserves `count` new paths, and returns a prefix and a number n. The paths consist of the
+        prefix followed by n, n + 1 and so on."""
         self.used += count
         return os.fsencode(f"{self.mounts[0]}/name-"), self.used - count
 
@@ -158,14 +158,14 @@ class Bed:
         return Load("UNLINK", count, lambda n: self.library.unlink(*made.pop()), before)
 
     def readdir(self, directory):
-        """Reads a whole directory on the mount in each operation."""
+        """Returns a load in which each operation reads a whole directory of the mount."""
         path = os.fsencode(f"{self.mounts[0]}/{directory}")
         return Load(f"READDIR {DIRECTORY_ENTRIES}", 1,
                     lambda _: self.library.readdir(path, DIRECTORY_ENTRIES + 2),
                     lambda _: drop_caches())
 
     def buffered(self, count, write):
-        """Reads or writes a file through the page cache, 1 MiB at a time."""
+        """Returns a load that reads or writes a file through the page cache, 1 MiB at a time."""
         def run(number):
             fd = os.open(self.paths[0], os.O_RDWR)
             try:
@@ -177,7 +177,8 @@ class Bed:
                     lambda _: drop_caches())
 
     def transfer(self, count, size, write, depth=1, random=False):
-        """Makes direct reads or writes on all mounts in turn, `depth` of them at a time."""
+        """Returns a load of direct reads or writes that use the mounts in turn. `depth` reads or
+        writes are in progress at a time."""
         fds = (ctypes.c_int * len(self.fds))(*self.fds)
         wanted = Transfers(fds, len(self.fds), size, self.area, depth, write, random)
         name = (f"{'random ' if random else ''}{'WRITE' if write else 'READ'} "
@@ -186,8 +187,9 @@ class Bed:
                     lambda n: self.library.transfer(ctypes.byref(wanted), n))
 
     def by_threads(self, count, size, write, threads):
-        """Makes direct reads or writes in threads, each of which waits for its own call. If there
-        are enough files, no two threads use the same file at a time."""
+        """Returns a load of direct reads or writes by several threads. Each thread waits for the
+        end of its own call. If there are enough files, no two threads use the same file at a time.
+        """
         fds = (ctypes.c_int * len(self.fds))(*self.fds)
         wanted = Transfers(fds, len(self.fds), size, self.area, threads, write, False)
         return Load(f"{'WRITE' if write else 'READ'} {human(size)}, {threads} "

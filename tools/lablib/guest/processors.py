@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Measures how processors slow down each other while threads read and write, by means of the
+"""Measures how processors slow each other down while threads read and write, by means of the
 kernel's own counters. Also counts the instructions that the processors execute, by means of the
 plugin of QEMU.
 

@@ -107,8 +107,9 @@ class Program:
 
 
 def obey(target):
-    """Executes requests in the program that was started in another machine. Each line of the input
-    contains the name of a method of `target` and its arguments."""
+    """Executes the requests that arrive on standard input, and prints the answers. A program that
+    another machine has started as a `Program` calls this function. Each request is a line of JSON
+    with the name of a method of `target` and its arguments."""
     for line in sys.stdin:
         what, *words = json.loads(line)
         print(json.dumps(getattr(target, what)(*words)), flush=True)

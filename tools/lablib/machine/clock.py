@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Determines the frequency of an emulated machine's time stamp counter. The frequency is the same
-as that of the host's counter."""
+"""Determines the frequency of an emulated machine's time stamp counter, by a measurement of the
+host's counter. Both counters have the same frequency."""
 
 import ctypes
 import functools
@@ -11,7 +11,8 @@ from ..base import arch
 
 # When a kernel boots, it measures the frequency of the processor's time stamp counter with a timer
 # of the board. On a busy host the emulator may pause during the measurement. The emulated machine's
-# clock is then many times too fast or too slow until the machine is switched off.
+# clock is then many times too fast or too slow until the machine is switched off. So the lab
+# measures the frequency, and passes it to the kernel as a parameter.
 SECONDS = 0.05
 TRIES = 20
 
@@ -30,7 +31,7 @@ def read(counter):
 
 @functools.cache
 def kilohertz(root):
-    """Returns the frequency of this machine's time stamp counter in kHz."""
+    """Returns the frequency of the host's time stamp counter in kHz."""
     counter = ctypes.CDLL(str(native.build(root, "tsc", arch.of_host()))).tsc_read
     counter.restype = ctypes.c_ulonglong
     ticks, began = read(counter)

@@ -33,7 +33,8 @@ def load_order(directory):
     for name in MODULES:
         file = by_name.get(name)
         if file:
-            # modules.dep lists the deepest dependency last.
+            # In modules.dep the deepest dependency comes last. It must be loaded first, so the list
+            # is reversed.
             order += [f for f in [*reversed(depends[file]), file] if f not in order]
     return order
 

@@ -5,8 +5,8 @@ import dataclasses
 import re
 
 MODULES = "Modules linked in:"
-# Pattern of every report in which a kernel reports a problem of its own. A report is recognised by
-# its text and not by its log level, because the same report appears at different levels.
+# Pattern of every report about a problem in the kernel. A report is recognised by its text and not
+# by its log level, because the same report appears at different levels.
 SPLAT = re.compile("|".join((  # noqa: FLY002
     r"BUG: ", r"\bBUG at ", r"WARNING: ", r"\bOops\b", r"Kernel panic",
     r"general protection fault", r"unable to handle (kernel|page)", r"invalid opcode",
@@ -21,7 +21,7 @@ SPLAT = re.compile("|".join((  # noqa: FLY002
     r"Out of memory", r"page allocation failure", r"rust_kernel: panicked", r"panicked at",
     MODULES,
 )))
-# These messages are not reports: KASAN and kmemleak print them when the kernel boots.
+# Pattern of messages that are not reports. The kernel prints most of them when it boots.
 HARMLESS = re.compile(
     r"KernelAddressSanitizer initialized|kasan: |kmemleak: Kernel memory leak detector"
     r"|Command line: |Kernel command line: |DMA-API: preallocated|DMA-API: debugging enabled"

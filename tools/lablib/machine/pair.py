@@ -49,8 +49,8 @@ def environment(provider, rails):
 
 
 def new_results():
-    """Creates a results directory. Keeps the newest of the older results directories, and deletes
-    the others."""
+    """Creates a results directory. Of the older results directories, keeps the KEEP_RUNS newest
+    ones and deletes all others."""
     RUNS.mkdir(parents=True, exist_ok=True)
     for old in sorted(p for p in RUNS.iterdir() if p.is_dir())[:-KEEP_RUNS]:
         shutil.rmtree(old, ignore_errors=True)
@@ -184,8 +184,8 @@ class Pair:
             reply(wire.EXIT, {"status": status})
 
     def power(self, role, action, cable="0"):
-        """Switches the server on or off, or plugs in or unplugs a machine's end of a cable. A
-        server that was switched on serves again."""
+        """Switches the server on or off, or plugs in or unplugs a machine's end of a cable. If the
+        server is switched on, waits until it is set up."""
         machine = {"server": self.server, "client": self.client}[role]
         if action in ("plug", "unplug"):
             machine.plug(int(cable), action == "plug")
@@ -200,8 +200,8 @@ class Pair:
             self.finish_setup(machine, self.start_setup(machine))
 
     def blocked_tasks(self):
-        """Makes every machine that still responds log where its tasks are blocked. This is done
-        after a hang."""
+        """Makes the kernel of each machine print the stacks of its blocked tasks and of its
+        processors to the log. Ignores machines that do not respond. Used after a hang."""
         for machine in self.machines:
             with contextlib.suppress(LabError, TimeoutError):
                 machine.channel.call(["sh", "-c", "echo w > /proc/sysrq-trigger; "

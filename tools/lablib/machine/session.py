@@ -52,7 +52,8 @@ class Plan:
     serving_words: str = ""     # parameters of our server's module
     load: bool = True           # whether the lab loads the module; otherwise the command loads it
     spec: str | None = None     # name of the client's kernel, see packages.resolve
-    # name of the server's kernel; None means the client's kernel, if that is a stock kernel
+    # name of the server's kernel; None means the kernel that `spec` names, or the default kernel if
+    # `spec` names a tree of the user
     server: str | None = None
     # whether the client runs the debug kernel; a server with our module then runs it as well
     debug: bool = False
@@ -115,7 +116,7 @@ class Session:
                               plugin=native.build(base, plan.plugin, arch.of_host())
                               if plan.plugin else None, counted=plan.counted)
         shutil.copy(native.build(base, "load", of), self.pair.results)
-        # The debug kernel has siw.
+        # The debug kernel contains siw, so the lab does not build siw for it.
         if plan.provider != "rxe" and not server.debug:
             shutil.copy(siw.build(base, server) / "siw.ko", self.pair.results)
         if plan.upstream and not plan.debug:
@@ -221,8 +222,8 @@ class Session:
 
     @contextlib.contextmanager
     def recorded(self):
-        """Adds an error that the `with` block raises to the list of complaints. The error is not
-        raised again."""
+        """If the `with` block raises an error, adds the error to the list of complaints and does
+        not raise it again."""
         try:
             yield
         except (LabError, OSError) as error:

@@ -51,7 +51,8 @@ class Noticing(unittest.TestCase):
         for worker in self.load.crew.workers:
             if not worker.reaped():
                 worker.kill()
-                # The worker may have detected the changed data before it was killed.
+                # If the worker detected the changed data before it was killed, join() raises an
+                # error.
                 with contextlib.suppress(AssertionError):
                     worker.join(killed=True)
 

@@ -173,8 +173,8 @@ class Orders(Compiled):
         ("f0 83 44 24 fc 01", 1),      # lock addl $1,-4(%rsp)
         ("0f ae f0", 2), ("0f ae e8", 2), ("0f ae f8", 2),
         ("0f ae 00", 0),               # fxsave (%rax)
-        # This is the first of the instructions above, with the prefix 3e in place of lock. The
-        # kernel makes this replacement if there is only one processor.
+        # This is the first instruction of the list, with the prefix 3e in place of the lock prefix.
+        # The kernel makes this replacement if there is only one processor.
         ("3e 48 0f b1 0a", 0),
         ("c3", 0),
     )

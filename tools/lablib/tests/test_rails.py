@@ -179,7 +179,7 @@ class Checking(unittest.TestCase):
         code, text = self.ask(state, None, State(major=b"x"))
         self.assertEqual(code, 1, text)
         # The test runs the program with several groups of addresses: a correct group, an unknown
-        # group and a wrong group, in every order.
+        # group and a wrong group, in several orders.
         with contextlib.ExitStack() as stack:
             port = 0
             for number, one in enumerate((state, state, State(major=b"x")), 1):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""xprtrdma-status reads the kernel's files and draws the right conclusion."""
+"""Tests that xprtrdma-status reads the kernel's files and draws the right conclusions."""
 
 import contextlib
 import importlib.util
