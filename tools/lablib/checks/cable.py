@@ -42,6 +42,8 @@ BTH, IETH, ICRC = 12, 4, 4
 CONNECT_REQUEST, CONNECT_REPLY = 0x10, 0x13
 # The first bytes of private data (RFC 8797 4).
 MAGIC = bytes.fromhex("f6ab0e18")
+# Number of RDMA Reads that rxe executes at a time for the peer (max_qp_rd_atom).
+RXE_READS = 128
 CONNECTION_CONFIGURATION = 100417
 PAGE, MIB = 1 << 12, 1 << 20
 CLIENT = ("192.0.2.2", "2001:db8::2")
@@ -260,7 +262,7 @@ def version_two_is_spoken_from_the_probe_to_the_last_reply(capture):
 def connect_requests_are_complete(capture):
     need(capture.requests, "no connect request")
     for resources, depth, private in capture.requests:
-        need(resources > 0, "no responder resources are offered")
+        need(resources == RXE_READS, f"{resources} responder resources")
         need(depth == 0, f"initiator depth {depth}")
         need(private[:6] == MAGIC + b"\x01\x01", f"private data {private.hex()}")
         need(not any(private[8:]), f"bytes behind the private data: {private.hex()}")

@@ -35,10 +35,12 @@ def loaded(client):
         run("insmod", os.environ["LAB_MODULE"])
     else:
         run("modprobe", "rpcrdma")
-    if os.environ.get("LAB_INLINE_SIZE"):
-        set_inline(os.environ["LAB_INLINE_SIZE"])
-    yield
-    unload(NAMES[client])
+    try:
+        if os.environ.get("LAB_INLINE_SIZE"):
+            set_inline(os.environ["LAB_INLINE_SIZE"])
+        yield
+    finally:
+        unload(NAMES[client])
 
 
 def set_inline(size):
@@ -66,5 +68,7 @@ def mounted(options, export="NFS_EXPORT_MEM", where="/mnt/nfs"):
     """Mounts an export of the server. Yields the mount point."""
     source = f"{os.environ['NFS_SERVER']}:{os.environ[export]}"
     run("mount", "-t", "nfs", "-o", options, source, where)
-    yield where
-    run("umount", where)
+    try:
+        yield where
+    finally:
+        run("umount", where)
