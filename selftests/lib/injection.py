@@ -43,16 +43,17 @@ class Injection:
         """Limits the failures to allocations that have one of these functions among their callers.
         """
         start, end = functions_from_to
-        # fail_sunrpc makes operations of sunrpc fail. It is limited to the same callers as the
-        # allocations. Otherwise fail-nth would also count operations with other callers.
+        # fail_sunrpc makes operations of sunrpc fail. Its failures are limited to the same callers
+        # as the failures of allocations. Otherwise fail-nth would also count operations of sunrpc
+        # that have other callers.
         for kind in (*self.kinds, *(kind for kind in ("fail_sunrpc",) if (DEBUG / kind).is_dir())):
             self.write(kind, "stacktrace-depth", DEPTH)
             self.write(kind, "require-start", hex(start))
             self.write(kind, "require-end", hex(end))
 
     def spare(self, kind, functions_from_to):
-        """Excludes allocations of type `kind` from the failures if a function in the given address
-        range is among the callers of the allocation."""
+        """Excludes an allocation of type `kind` from the failures if one of its callers is a
+        function in the given address range."""
         start, end = functions_from_to
         self.write(kind, "reject-start", hex(start))
         self.write(kind, "reject-end", hex(end))

@@ -36,8 +36,8 @@ modprobe rpcsec_gss_krb5
 """
 LOG = "/run/krb5/log"
 KDC_PORT = 88
-# rpc.gssd prints this name when a request of the kernel has arrived through a pipe with the old
-# format of requests.
+# rpc.gssd prints this name when it receives a request of the kernel through a pipe for requests in
+# the old format.
 OLD_PIPE = "handle_krb5_upcall"
 # The command of each daemon on the server, and the kernel file that the daemon holds open while it
 # works. The key server holds no kernel file open. The daemons run in the foreground. So their
@@ -190,8 +190,9 @@ class Realm:
         for requests in the old format. rpc.gssd looks for the new pipe, and then for the old pipe.
         If the kernel creates the pipes between these two steps, the daemon opens the old pipe. As
         long as the old pipe is open, the kernel sends requests in the old format, which name no
-        encryption types. The daemon then uses its default types. Its library does not know these
-        types, so the mount fails (gssd_scan_clnt and limit_krb5_enctypes, nfs-utils 2.8).
+        encryption types. The daemon then uses its default encryption types. The daemon's library
+        does not know the default types, so the mount fails (gssd_scan_clnt and limit_krb5_enctypes,
+        nfs-utils 2.8).
         """
         options = f"sec={flavour},{options}" if options else f"sec={flavour}"
         try:

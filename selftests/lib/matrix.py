@@ -139,7 +139,8 @@ def few_credits(w):
 
 @fault("the server's RDMA device deleted and made anew", hold=(0, 2))
 def server_device(w):
-    # A process that has the device open would delay the removal of the device.
+    # The responder is stopped first, because a process that has the device open would delay the
+    # removal of the device.
     with w.without_responder(), faults.server_device_gone(w.server):
         yield
 
@@ -207,7 +208,8 @@ netem("loss_1", "1 % of the packets lost", "loss", "1%")
 netem("loss_5", "5 % of the packets lost", "loss", "5%")
 netem("loss_20", "20 % of the packets lost", "loss", "20%")
 netem("duplication", "5 % of the packets twice", "duplicate", "5%")
-# The next fault triggers a bug of rxe, whichever client is used: see `lablib.machine.judge`.
+# The next fault triggers a bug of rxe with our client and with the in-tree client: see
+# `lablib.machine.judge`.
 netem("late_duplicates", "30 % of the packets twice, all of them up to 6 ms late", "delay", "3ms",
       "3ms", "duplicate", "30%", share=0)
 netem("reordering", "25 % of the packets overtake others by 10 ms", "delay", "10ms",

@@ -18,7 +18,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 FINIT_MODULE, DELETE_MODULE = {"x86_64": (313, 176), "aarch64": (273, 106)}[os.uname().machine]
 O_NONBLOCK = os.O_NONBLOCK
 GONE_SECONDS = 20
-# The parameter that selects the suites that a module runs when it is loaded.
+# KUnit's parameter that selects suites. A module runs the selected suites when it is loaded.
 SUITES_FILTER = pathlib.Path("/sys/module/kunit/parameters/filter_glob")
 
 
@@ -67,9 +67,9 @@ def rmmod_is_refused():
 
 @contextlib.contextmanager
 def unmapped(parameter="unmapped"):
-    """Loads the module of the KUnit suites without running a suite. Yields the file of a parameter
-    of this module. If the parameter "unmapped" is set, no device can map memory for a region. If
-    the parameter "unlisted" is set, no software device can map a scatterlist."""
+    """Loads the module of the KUnit suites without running a suite. Yields the file of the module's
+    parameter `parameter`, which is "unmapped" or "unlisted". If "unmapped" is set, no device can
+    map memory for a region. If "unlisted" is set, no software device can map a scatterlist."""
     with suites("none"):
         yield pathlib.Path(f"/sys/module/{name('suites')}/parameters/{parameter}")
 
@@ -105,8 +105,8 @@ def load():
 
 
 def unload(client=None):
-    """Unloads the module that this run tests. First waits for a limited time until the last
-    connection has ended."""
+    """Unloads a module: by default the module that this run tests. First waits until the last
+    connection has ended, but only for a limited time."""
     wait.until(lambda: not loaded(client) or references(client) == 0,
                ENV.patience(GONE_SECONDS), f"no reference to {name(client)}")
     if loaded(client):

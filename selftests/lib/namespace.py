@@ -58,9 +58,9 @@ class Beside:
     """A network namespace that has its own network interface and its own RDMA device.
 
     This machine forwards the packets of the namespace. The namespace's interface is not stacked on
-    this machine's interface, because then its addresses would also belong to this machine's RDMA
-    device. The connection manager would choose that device, which does not receive the packets of
-    the namespace.
+    this machine's interface. The addresses of a stacked interface would also belong to this
+    machine's RDMA device. The connection manager would choose this machine's device, which does not
+    receive the packets of the namespace.
     """
 
     file: pathlib.Path = pathlib.Path(f"/run/netns/{NAME}-beside")
@@ -114,8 +114,9 @@ def beside():
 
 
 def leave():
-    """Deletes the namespace of `enter`, and undoes all changes. The interfaces return to this
-    machine's main namespace when the deleted namespace no longer exists."""
+    """Deletes the namespace that `enter` has created, and undoes all changes of `enter`. When the
+    deleted namespace no longer exists, the interfaces are in this machine's main namespace again.
+    """
     if FILE.exists():
         delete()
     numbers = range(len(ENV.devices))

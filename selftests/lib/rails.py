@@ -49,7 +49,7 @@ def states():
     """Returns the debugfs files of this project's transports."""
     texts = []
     for file in sorted(xprt.DEBUGFS.glob("*/state")):
-        # The files of a transport disappear together with the transport.
+        # A transport may end here. Its files then disappear before they are read.
         with contextlib.suppress(OSError):
             texts.append(file.read_text())
     return texts
@@ -85,9 +85,9 @@ def counter(name):
 
 
 def traffic():
-    """Returns the number of packets and the number of bytes of each rail, in both directions
-    together. The network interface counts the bytes. If the RDMA device is rxe, it counts the
-    packets. siw has no counters, so with siw the network interface counts the packets."""
+    """Returns the number of packets and the number of bytes of each rail. Each number is the sum of
+    both directions. The network interface counts the bytes. An rxe device counts the packets. A siw
+    device has no counters, so with siw the network interface counts the packets, too."""
     found = []
     for number, device in enumerate(DEVICES):
         interface = pathlib.Path(f"/sys/class/net/{faults.interface(number)}/statistics")
@@ -100,8 +100,8 @@ def traffic():
 
 
 def shares(before):
-    """Returns the traffic since the result `before` of `traffic`: first the packets of each rail,
-    then the bytes of each rail."""
+    """Returns the traffic since an earlier call of `traffic`, which returned `before`: first the
+    packets of each rail, then the bytes of each rail."""
     pairs = zip(traffic(), before, strict=True)
     return list(zip(*([now - then for now, then in zip(*pair, strict=True)] for pair in pairs),
                     strict=True))
@@ -182,9 +182,9 @@ def server_address_gone(server, number):
         yield
     finally:
         server.run("ip", "addr", "add", *address)
-        # An rxe device is created again, because it has failed when it could not send packets from
-        # the removed address. A siw device is not created again: the server still has regions of
-        # ended connections on the device, and the kernel would log warnings about these regions if
+        # An rxe device is created again. It has failed, because it could not send packets from the
+        # removed address. A siw device is not created again, because the server still has regions
+        # of ended connections on the device. The kernel would log warnings about these regions if
         # the device were removed.
         if not DEVICES[number].startswith("siw"):
             faults.remove_server_device(server, number)

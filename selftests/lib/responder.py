@@ -199,12 +199,12 @@ class Stage:
         return next(d for d in xprt.directories() if d.name.split("-")[1] == self.debugfs.name)
 
     def wait_senders(self, count, what):
-        """Waits until this number of calls waits for the send lock."""
+        """Waits until `count` calls wait for the send lock."""
         directory = self.directory()
         wait.until(lambda: xprt.info(directory)["sending_q_len"] == count, ENV.patience(10), what)
 
     def is_to_be_closed(self):
-        """Returns whether the RPC client must close the connection and has not closed it yet."""
+        """Returns whether the RPC client must still close the connection."""
         return "CLOSE_WAIT" in (self.directory() / "xprt_state").read_text().split()
 
     def disconnect(self):
@@ -270,7 +270,7 @@ class Stage:
 
     def settle(self, before, wanted):
         """Waits until the expected counters have changed, or until a time limit is over. Returns
-        two values: how many of the row's misbehaviours are still to come, and the responder's log.
+        two values: how many of the row's misbehaviours have not happened, and the responder's log.
 
         The wait is needed, because a message for which no call waits may arrive after the tested
         call has ended.

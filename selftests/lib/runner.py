@@ -149,7 +149,8 @@ class Runner:
             os.setsid()
             os.dup2(output, 1)
             os.dup2(output, 2)
-            # Only descriptors 1 and 2 keep the pipe open, so the pipe ends when this process ends.
+            # From now on only descriptors 1 and 2 keep the pipe open. So the parent reads the end
+            # of the output when this process has ended.
             os.close(output)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             status = self.body(case, version)

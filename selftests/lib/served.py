@@ -41,7 +41,7 @@ def dropped(t):
 
 
 def total(t, name):
-    """Returns the sum of this number over all connections of the server."""
+    """Returns the sum of the number `name` over all connections of the server."""
     return sum(map(int, re.findall(rf"^{name}: (\d+)$", shown(t), re.MULTILINE)))
 
 

@@ -90,8 +90,9 @@ def arguments(argv):
 
 
 def schedule(seed, names, world):
-    """Yields an endless sequence of faults with their times and a seed for each fault. The sequence
-    is the same if the seed and the table of faults are the same.
+    """Yields an endless sequence of tuples: a fault, the time before the fault, the duration of the
+    fault, and a seed for the fault. The same seed and the same table of faults result in the same
+    sequence.
     """
     source = random.Random(seed)
     table = [f for f in matrix.FAULTS if f.applies(world) and f.wanted(names)]
@@ -110,7 +111,7 @@ class World:
     def __init__(self, transport, over_rails):
         self.log, self.server, self.transport = kmsg.Log(), server.Server(), transport
         self.over_rails = over_rails
-        # The kernel's own server does not support version two.
+        # The in-tree server does not support version two, so the responder serves version two.
         self.by_responder = transport == 2 and ENV.serving == "intree"
         self.random, self.contexts, self.loads, self.mounts = None, [], {}, {}
         self.more_helpers, self.bystanders = [], 0
@@ -276,7 +277,8 @@ class World:
         return taken
 
     def verify(self):
-        """Checks that all acknowledged data are on the server, and that no old connection exists.
+        """Checks that all acknowledged data are on the server, and that there are as many RDMA
+        objects as when the load was started.
         """
         with contextlib.ExitStack() as stack:
             for load in self.loads.values():

@@ -42,8 +42,8 @@ def events(text):
 
 
 def watch_server(t, what="svcrdma_rs"):
-    """Records the server's events of a module, or one event (system/name), from now on until the
-    end of the case."""
+    """Records events on the server until the end of the case. `what` is a module, whose events are
+    all recorded, or one event (system/name)."""
     t.defer(t.server.call, "text", f"{TRACEFS}/events/{what}/enable", "0")
     # A write to the file `trace` clears the events that were recorded earlier.
     t.server.call("text", f"{TRACEFS}/trace", "\n")

@@ -33,7 +33,8 @@ def section(where):
 
 
 def lines(where):
-    """Returns the words after `xprt:` for each transport of a mount."""
+    """Returns a list of words for each transport of a mount: the words after `xprt:` in the mount's
+    statistics."""
     return [line.split()[1:] for line in section(where) if line.lstrip().startswith("xprt:")]
 
 
@@ -141,7 +142,8 @@ def force_disconnect():
     """Breaks every connection from this side.
 
     This project's client has a debugfs file that breaks a connection. The in-tree client drops a
-    connection if the same address of the server is written again to the transport's file in sysfs.
+    connection if the server's address is written to the transport's file in sysfs, even if the
+    address has not changed.
     """
     if ENV.ours:
         switches = sorted(DEBUGFS.glob("*/disconnect"))

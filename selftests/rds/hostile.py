@@ -317,10 +317,10 @@ def pings(judge, tos):
 
 
 def unreceived(judge, tos):
-    """Posts no Receives, acknowledges all messages, and sends four times as many pings as may be
-    unanswered. Then posts Receives. Returns whether the number of answers that arrive is in the
-    promised range, and otherwise the number. There may be more than `PINGS`, because answers that
-    are already in the other end's send queue count as sent and acknowledged."""
+    """Sends 4 * `PINGS` pings, which acknowledge all messages, but posts no Receives. Then posts
+    Receives, and counts the answers that arrive. Returns True if their number is in the promised
+    range, and otherwise their number. More than `PINGS` answers may arrive, because the other end
+    treats the answers in its send queue as sent and acknowledged."""
     peer = judge.peer(tos, {}, receives=0)
     with contextlib.closing(peer):
         for number in range(1, 4 * PINGS + 1):

@@ -23,7 +23,7 @@ from rds import (  # type: ignore[attr-defined]
 MIB = 1 << 20
 # Maximum number of regions of all programs together, as the manual page states it.
 REGIONS = 2048
-# Changes a valid handle into a handle whose region does not exist.
+# The exclusive or of this number and a valid handle is a handle whose region does not exist.
 WRONG = 0x5500
 PROMISES = []
 
@@ -57,7 +57,7 @@ def ask(t, first):
 
 
 def error(answer, good="yes"):
-    """Returns the name of the error if a call has failed, or `good`."""
+    """Returns the name of the error if a call has failed, and `good` otherwise."""
     return answer["error"] if isinstance(answer, dict) else good
 
 

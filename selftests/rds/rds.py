@@ -9,9 +9,10 @@
   rds.py list                                       the tests, and the requirements they show
   rds.py info   [WHAT ...]                          the kernel's RDS tables and counters
 
-`test` drives both ends: its own process directly, the peer's agent over a TCP connection that
-should not share the link with RDS where a test cuts that link.  Standard library only; every
-system call goes through libc, so the Python build need not know AF_RDS.
+`test` controls both ends.  It calls its own process directly, and the peer's agent over a TCP
+connection.  If a test cuts the link of RDS, the TCP connection should use another link.  The
+program needs only the standard library.  Every system call goes through libc, so Python need not
+know AF_RDS.
 """
 
 import argparse
@@ -524,7 +525,7 @@ class Node:
         return dict(self.statuses)
 
     def rest(self):
-        """Ends pump() when all of its operations have a status."""
+        """Ends pump() when all of its operations have a status, or after a minute."""
         self.resting.set()
 
     # The next methods run commands, and transfer many messages.
@@ -907,8 +908,8 @@ def blast(t):
 
 @test("basic", slow=True)
 def congestion(t):
-    """A receiver does not read. The sender gets an error. When the receiver has space, the sender
-    can send again."""
+    """If a receiver does not read, the sender gets an error. When the receiver has space again, the
+    sender can send again."""
     t.pair(b={"rcvbuf": 32768})
     sent = error = None
     for sent in range(2000):
@@ -1376,7 +1377,7 @@ def reachable(t, cookie, size=8, remote_off=0, write=False):
 # covers: RDS-01
 @test("RDS-01 RDS-20", slow=True)
 def bounds(t):
-    """A handle gives access to the memory for which it was made, and to no further octet."""
+    """A handle gives access to the memory for which it was made, and to no other memory."""
     for name, off, size, remote_off in (("the octet before", 100, 200, -1),
                                         ("the octet behind", 100, 200, 200),
                                         ("the start of the page", 100, 200, -100),
@@ -1498,7 +1499,8 @@ def cancel(t):
 
 @test("basic")
 def silent(t):
-    """SILENT is used without a payload. No message is delivered, but the notification arrives."""
+    """An operation with SILENT is sent without a payload. No message is delivered, but the
+    notification arrives."""
     t.pair(tos=20)
     cookie = t.offer(0, PAGE, 0)
     t.b.buffer("l", PAGE, 77)
@@ -1749,7 +1751,8 @@ def device_leaves(t):
     the device is added again."""
     for _ in range(3):
         cookies, pumping = transferring(t, 9)
-        # A region that is released leaves the module's table.
+        # This region is released before the device is removed. So the module removes the region
+        # from its table.
         t.a.free_mr("s", cookies.pop(3), INVALIDATE)
         with without_device(t, t.a):
             told = t.a.get_mr("s", "m", 0, PAGE)

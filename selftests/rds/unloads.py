@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """Unloads our module while RDMA operations are in progress in both directions.
 
-A program with a socket keeps the module loaded. So the programs of one machine are killed first. At
-that time they read and write the memory of the other machine, and the other machine reads and
-writes their memory. The module is removed as soon as possible. The program of the other machine
-keeps running: its operations fail, and each failure ends the connection, which is then made again.
+A program with a socket keeps the module loaded. So the programs of one machine are killed first.
+They are killed while they read and write the memory of the other machine, and while the other
+machine reads and writes their memory. Then the module is removed as soon as possible. The program
+of the other machine keeps running. Its operations fail. Each failure ends the connection, and a new
+connection is made.
 """
 
 import sys

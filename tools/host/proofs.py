@@ -186,8 +186,8 @@ class Copy:
         return status, output
 
     def baseline(self, tests):
-        """Raises `HostError` unless each of the tests passes without a fault. `tests` contains the
-        full names of the tests."""
+        """Runs the tests in the copy while it contains no fault. Raises `HostError` unless all of
+        the tests pass. `tests` contains the full names of the tests."""
         status, output = self.build()
         if status:
             raise HostError(f"the core does not build\n{common.tail(output)}")

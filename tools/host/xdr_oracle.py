@@ -4,8 +4,9 @@
 specifications.
 
 The types below are the XDR of RFC 8166 section 4.1.2 and of the version two
-draft section 4.2, in the same order and with the same names, interpreted by a
-few general functions.  Nothing in this file is derived from the Rust code.
+draft section 4.2, in the same order and with the same names.  A few general
+functions interpret these types.  Nothing in this file is derived from the Rust
+code.
 
 The program compares, field by field:
 
@@ -225,8 +226,9 @@ def describe(value, header, rest):
         low, high = versions.values() if versions else (0, 0)
         return ["error", xid, number, low, high, rest > 0]
     if arm == "RDMA2_OPTIONAL":
-        # The direction has the same values as in an RPC message: 0 is a call, 1 is a reply. The
-        # module sends no options. So an option with direction 1 answers no option of the module.
+        # The direction has the same values as in an RPC message: 0 is a call, 1 is a reply. An
+        # option with direction 1 should be the answer to an option. But the module sends no
+        # options, so it drops such an answer.
         return ["option reply"] if body["rdma_optdir"] else ["option", xid]
     reads = [[c["position"], *c["target"].values()] for c in body["rdma_reads"]]
     writes = [chunk(c) for c in body["rdma_writes"]]

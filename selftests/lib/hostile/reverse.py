@@ -12,8 +12,8 @@ ALIEN = Segment((0x12345678, 4096, 0x1000))
 MSGP, ERROR = 2, 4
 CREDITS = 16  # number of credits that the client grants for callbacks
 SEQUENCE, RECALL_ANY = 11, 8
-# `UNIX` is the number of the authentication flavour AUTH_UNIX. `NOBODY` is a credential without
-# machine name and groups.
+# `UNIX` is the number of the authentication flavour AUTH_UNIX. `NOBODY` is an AUTH_UNIX credential
+# with an empty machine name and no groups.
 UNIX, NOBODY = 1, bytes(20)
 RETRY_UNCACHED = 10068
 
@@ -60,8 +60,8 @@ def call_and_drop(exchange):
 
 
 def referring(number, ours):
-    """Returns a callback in a separate slot of the session. The callback refers to a call of the
-    client.
+    """Returns a callback in slot `number` of the session. The callback refers to the client's call
+    `ours`.
 
     The client's callback service has a single thread. The thread waits up to half a second for the
     end of the client's call, and then serves the callback even if the call has not ended.
@@ -115,8 +115,9 @@ ANSWERED, REFUSED = ignored(answered=1), ignored(refused=1)
 
 REVERSE = [
     Row("CB_NULL", "MAL-124", SMALL, reverse(), ANSWERED),
-    # A client that serves callbacks quickly can serve all of them, because it never exceeds its
-    # limit of callbacks in progress. On the debug kernel this happened in one of three runs.
+    # A client that serves callbacks quickly may never exceed its limit of callbacks in progress.
+    # Such a client serves all callbacks. On the debug kernel the client served all of them in one
+    # of three runs.
     Row("more calls than reverse credits", "MAL-111", SMALL, chain(call(), 200),
         ended("too many callbacks", ("bc_overflow", (1, 200)), answered=None), full=True),
     Row("call with a Read list", "MAL-112", SMALL, reverse(reads=[(60, ALIEN)]), REFUSED),

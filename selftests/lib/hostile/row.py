@@ -23,8 +23,8 @@ class Reaction:
     """How the client must react, as section 5.1 of the requirements says."""
 
     errno: int = 0        # errno of the system call
-    # Pairs of a counter's name (or alternative names) and a number of events. All other counters
-    # must not change.
+    # A pair for each counter that must change: a list of alternative names of the counter, and a
+    # pair of the minimum and the maximum number of events. All other counters must not change.
     counters: tuple = ()
     # the expected reason why connections end; "any" if every reason is right; empty if no
     # connection ends
@@ -35,7 +35,7 @@ class Reaction:
     refusal: str = "ERR_CHUNK"  # error that the client reports in RDMA_ERROR messages
 
     def by(self, protocol):
-        """Returns the same reaction with the names that the counters have in this version."""
+        """Returns the same reaction with the counters' names in version `protocol`."""
         if protocol == 1:
             return self
         return dataclasses.replace(self, counters=tuple(
@@ -65,7 +65,7 @@ def reaction(counters, **more):
 
 def ignored(*counters, **more):
     """Returns reaction I of the requirements: the client processes the message as if nothing were
-    wrong. For a message for which no call waits, the reaction is D: the client drops the message.
+    wrong. If no call waits for the message, this is reaction D: the client drops the message.
     """
     return reaction(counters, **more)
 
@@ -103,8 +103,8 @@ class Row:
     on: str               # kind of call to which the misbehaviour happens
     deed: object          # the misbehaviour: a function of an `Exchange`
     reaction: Reaction
-    # number of received calls to which the misbehaviour happens; if a call is sent again, it counts
-    # again
+    # number of received calls to which the misbehaviour happens; a call that the client sends again
+    # counts again
     times: int = 1
     # The moment of the misbehaviour: "reply" means after knfsd has replied to the call, and "call"
     # means before knfsd gets the call.
@@ -126,8 +126,8 @@ class Row:
         return bool(call.reads)
 
 
-# The tests' small call, which no client answers from its caches: FSSTAT in NFSv3, or a COMPOUND in
-# NFSv4.
+# The small calls of the tests, as (program, version, procedure): FSSTAT of NFSv3, and COMPOUND of
+# NFSv4. No client answers the small calls of the tests from its caches.
 SMALL_CALLS = ((rpc.NFS, 3, 18), (rpc.NFS, 4, 1))
 
 
@@ -154,8 +154,9 @@ FIXED_WORDS = 4  # number of words with which the header begins in every version
 
 
 def place(number, wire):
-    """Returns the position of a word of version one's header. In version two, words after the fixed
-    part have a position that is higher by one, because the direction precedes them."""
+    """Returns the position of a word in a header of version `wire`. `number` is the position of the
+    word in version one. In version two the direction follows the fixed part, so the positions of
+    all later words are higher by one."""
     return number + (number >= FIXED_WORDS and wire == 2)
 
 
@@ -174,8 +175,9 @@ def replaced(message, number, value):
 
 
 def cut(length):
-    """Answers with only the first `length` bytes of the message. In version two the answer is one
-    word longer if it contains the whole fixed part, because the direction follows that part."""
+    """Answers with only the first `length` bytes of the message. If these bytes contain the whole
+    fixed part of the header, the answer is one word longer in version two. The additional word is
+    the direction, which follows the fixed part."""
     def change(message, _):
         return message.octets()[:4 * place(length // 4, message.wire) + length % 4]
 

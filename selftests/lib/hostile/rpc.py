@@ -71,8 +71,8 @@ def item3(number, reply, at):
 
 
 def item4(reply, at):
-    """Returns start and length of the data of a compound's READ or READLINK. Only operations that
-    this function can skip may precede it."""
+    """Returns start and length of the data of a compound's READ or READLINK. Before the READ or
+    READLINK, the compound may contain only operations that this function can skip."""
     status, = numbers(reply, at)
     _, _, at = opaque(reply, at + 4)
     count, = numbers(reply, at)

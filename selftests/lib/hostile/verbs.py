@@ -51,8 +51,10 @@ def is_of(kind, fd):
 def with_descriptor(make, kind):
     """Creates an object of pyverbs. Returns the object and its file descriptor, which pyverbs does
     not expose."""
-    # A new file gets the lowest free number. The first use of librdmacm opens other files before.
-    # The garbage collector must not close files here, because that would free lower numbers.
+    # The kernel gives each new file the lowest free number. So the search below begins at that
+    # number. It covers several numbers, because the first use of librdmacm opens other files before
+    # the wanted file. The garbage collector must not close files here, because the new file could
+    # then get a lower number.
     gc.disable()
     try:
         lowest = os.dup(0)
@@ -61,8 +63,9 @@ def with_descriptor(make, kind):
     finally:
         gc.enable()
     fd = next(fd for fd in range(lowest, lowest + MANY_FILES) if is_of(kind, fd))
-    # An event that select() has reported may disappear before it is read, together with the object
-    # that it is about. A read must not wait for such an event, so the descriptor must not block.
+    # An event that select() has reported may disappear before it is read, because the event's
+    # object may disappear. A read must not wait for such an event, so the descriptor must not
+    # block.
     os.set_blocking(fd, False)
     return made, fd
 
@@ -194,8 +197,9 @@ class Connection:
         elif opcode not in SENDS_OF_ALL_KINDS:
             wr.set_wr_rdma(rkey, address)
         elif opcode == e.IBV_WR_SEND_WITH_INV:
-            # In a work request the key to invalidate shares a union with the immediate data. But
-            # siw's library takes the key from the rkey field of RDMA operations.
+            # In a work request, the key to invalidate and the immediate data share a union. So
+            # `imm_data` already contains the key. But siw's library takes the key from the rkey
+            # field of RDMA operations, so that field gets the key, too.
             wr.set_wr_rdma(extra, 0)
         self.qp.post_send(wr)
         return self.number
@@ -244,7 +248,8 @@ class Connection:
         self.qp.post_send(chain[-1])
 
     def store(self, octets):
-        """Copies a message to memory in which it can stay while it is in flight."""
+        """Copies a message to the memory for outgoing messages, where the message can stay while it
+        is in flight. Returns the position of the message in that memory."""
         if self.outgoing_at + len(octets) > self.outgoing_bytes:
             self.outgoing_at = 0
         at, self.outgoing_at = self.outgoing_at, self.outgoing_at + len(octets)

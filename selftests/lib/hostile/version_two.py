@@ -52,7 +52,8 @@ def option_with_reply(exchange):
 
 
 def option_of_length(length, direction=CALL, xid=STRANGER):
-    """Returns an option whose header states this length of the option's information."""
+    """Returns a function that builds an option. The option's header states that the information of
+    the option has `length` bytes."""
     return lambda exchange: header(exchange.call.but(xid=xid), OPTIONAL, direction, UNKNOWN,
                                    length) + INFORMATION + bytes(3)
 
@@ -63,7 +64,7 @@ def option_padded_oddly(exchange):
 
 
 def error_for(xid, number):
-    """Returns an error message."""
+    """Returns a function that builds an error message."""
     return lambda exchange: header(exchange.call.but(xid=xid), ERROR, number)
 
 
@@ -89,8 +90,8 @@ def version_one(message, _):
 
 
 def flood(exchange):
-    """Sends many options without a pause: more than the client can answer with refusals. Then sends
-    the correct Reply."""
+    """Sends options without a pause, faster than the client can refuse them. Then sends the correct
+    Reply."""
     exchange.send_many(option(), MESSAGES)
     exchange.honest()
 
@@ -174,8 +175,8 @@ REVERSE_TWO = [
     Row("call with the direction of a Reply", "MAL-168", SMALL, before(call(direction=REPLY)),
         ignored("bad_direction")),
     Row("a Reply as a Call", "MAL-167", SMALL, before(as_call), ignored("bad_direction")),
-    # The client would refuse each of these callbacks. The limit on the number of refused callbacks
-    # is the same as the limit on refused options.
+    # The client refuses callbacks with broken lists, and counts each of them as a dropped message.
+    # The client ends the connection when it has dropped too many messages.
     Row("flood of calls with broken lists, version two", "MAL-118, MAL-184", SMALL,
         flood_of_broken_calls,
         ended("any", ("opt_flood", (0, MESSAGES)), refused=None)),

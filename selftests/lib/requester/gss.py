@@ -33,7 +33,7 @@ class Octets(ctypes.Structure):
 
 
 class Library:
-    """The functions of the library that a context needs."""
+    """The functions of the GSS library that a context needs."""
 
     def __init__(self):
         self.file = ctypes.CDLL("libgssapi_krb5.so.2")

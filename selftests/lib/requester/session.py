@@ -66,8 +66,8 @@ class Session:
         results = self.call(*steps, word(OPEN, 0, READ | WANT_READ_DELEGATION, 0) + self.id
                             + calls.name("owner") + word(0, 0) + calls.name(name))
         # The results are, in this order: the result of SEQUENCE, the operation number and the
-        # status of each step, and the result of OPEN. The result of OPEN contains the stateid, the
-        # change of the directory, flags, and the attributes that were set.
+        # status of each operation in `steps`, and the result of OPEN. The result of OPEN contains
+        # the stateid, the change of the directory, flags, and the attributes that were set.
         at = 8 + rpc.SEQUENCE_RESULT + 8 * len(steps) + 8 + STATE + 20 + 4
         at += 4 + 4 * numbers(results, at)[0]
         kind, = numbers(results, at)

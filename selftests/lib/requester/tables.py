@@ -47,8 +47,8 @@ def cut(length):
 
 
 def more(*words):
-    """Builds a message: the first words are the beginning of a correct header, and the following
-    words are given by the arguments."""
+    """Builds a message that consists of the first three words of a correct header and of `words`.
+    """
     return lambda client: word(client.next(), 1, 32) + word(*words)
 
 
@@ -329,8 +329,8 @@ SIZES = [
     *(Row(f"{length} octets", cut(length), dropped) for length in (3, 8, 15, 16, 20, 27)),
     Row("28 octets: no payload", cut(HEADER), refused),
     Row("payload of a word", cut(HEADER + 4), refused),
-    # The server drops the next message, and may close the connection before it answers a later
-    # call.
+    # The server drops the message of the next row. Then it may close the connection before it
+    # answers a later call.
     Row("payload of an xid and a direction: for the RPC layer", cut(HEADER + 8), anything),
     Row("odd length", lambda client: client.message().octets() + b"\0", served()),
     Row("Send with immediate data", immediate, ended),
@@ -467,8 +467,8 @@ DATA = [
 ]
 
 def sent_back(empty):
-    """Checks that the data of a READ were written to the READ's chunk, that all segments were
-    returned, and that `empty` segments are unused."""
+    """Checks that the data of a READ were written to the READ's chunk, and that exactly `empty` of
+    the returned segments are unused."""
     def judge(stage, client, answer):
         segments = answer.reply if answer.kind == "RDMA_NOMSG" else answer.writes[0]
         used = [segment.length for segment in segments if segment.length]

@@ -19,8 +19,8 @@ wrong_option = Reaction(REFUSED, "ERR_OPTION")
 
 
 def two(deed=None, **fields):
-    """Returns the message that `deed` builds, changed to version two. Without `deed`, returns a
-    NULL call in version two."""
+    """Builds the message that `deed` builds, but in version two. Without `deed`, builds a NULL call
+    in version two."""
     def sent(client):
         message = deed(client) if deed else client.message()
         return message.but(**{"wire": 2, "direction": CALL} | fields)
@@ -54,7 +54,7 @@ def flood(client):
 
 
 def in_version(number):
-    """Checks that the answer has the version of the call."""
+    """Checks that the version of the answer is `number`."""
     def judge(stage, client, answer):
         if answer.vers != number:
             raise AssertionError(f"answered in version {answer.vers} instead of {number}")

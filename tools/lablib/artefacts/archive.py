@@ -42,7 +42,7 @@ def apt_options():
 
 
 def install_on_host(package):
-    """Installs mmdebstrap if it is missing. No other package needs to be installed on this machine.
+    """Installs a package that this machine lacks. Raises an error if this machine has no apt-get.
     """
     if not shutil.which("apt-get"):
         raise LabError(f"{package} is missing and this is no Debian: install it by hand")

@@ -109,7 +109,8 @@ class Installation:
         return done.returncode, done.stdout
 
     def state(self):
-        """Returns a dictionary from the path of each file to its type and content."""
+        """Returns a dictionary from the path of each file to its type, permissions, owner, group
+        and content."""
         found = {}
         for top, directories, names in os.walk(self.tree):
             for name in directories + names:

@@ -83,7 +83,7 @@ def own_compiler():
 
 
 def warnings(kernel, clippy=False, variant="client"):
-    """Returns the warnings and errors of the tools in the last build."""
+    """Returns the lines with warnings in the log of the last build."""
     text = (directory(kernel, clippy, variant) / "build.log").read_text()
     return [line for line in text.splitlines() if "warning" in line.lower()]
 

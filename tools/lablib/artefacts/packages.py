@@ -33,8 +33,8 @@ class Archive:
         self.where = f"{archive.KERNEL_SUITE} of {mirror}"
 
     def mirror_of_root(self):
-        """Returns the archive that mmdebstrap has selected. It is used if the host's configuration
-        names no archive."""
+        """Returns the archive that mmdebstrap has selected for the root file system. The lab uses
+        this archive if this machine's configuration names no archive."""
         found = re.search(r"^deb (?:\[.*\] )?(\S+) ",
                           (self.root / "etc/apt/sources.list").read_text(), re.MULTILINE)
         if not found:
@@ -127,7 +127,7 @@ def resolve(root, spec):
 def release_of(spec):
     """Returns the series or release of `spec`, and the flavour, which follows the first hyphen.
 
-    A series alone means the ordinary flavour of this machine's architecture.
+    If `spec` contains no flavour, returns the ordinary flavour of this machine's architecture.
     """
     version, _, flavour = spec.partition("-")
     return version, flavour or arch.of_host().debian
@@ -206,8 +206,8 @@ def series(root):
 
 def nearly(partial):
     """Returns the end of an error message. `partial` contains matching kernels with missing
-    packages. The text names the newest of these kernels and its missing packages. It is empty if
-    there is no such kernel."""
+    packages. The returned text names the newest of these kernels and its missing packages. The text
+    is empty if `partial` is empty."""
     found = sorted(partial, key=lambda item: number(item[0]))
     return f"; {found[-1][0]} lacks {', '.join(found[-1][3])}" if found else ""
 

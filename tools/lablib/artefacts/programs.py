@@ -54,8 +54,8 @@ grep -w {kbuild.NAME} /proc/filesystems
 rmmod {kbuild.NAME}'"""
 
 # The stressors of stress-ng for asynchronous I/O, and those of its file system class. Stressors
-# that do not use the given directory are left out. stress-ng has exit statuses for features that
-# the kernel or the file system lacks.
+# that do not use the given directory are left out. If the kernel or the file system lacks a feature
+# that a stressor needs, stress-ng exits with status 3 or 4. Such a stressor has no verdict.
 STRESSORS = """
 access acl aio aiol chattr chdir chmod chown copy-file dentry dir dirdeep dirmany dnotify fallocate
 fanotify fcntl fiemap file-ioctl filename filerace flock fpunch fsize fstat getdent handle hdd

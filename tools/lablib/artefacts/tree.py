@@ -75,8 +75,8 @@ def look(spec):
 
 
 def options(text):
-    """Returns the names of the options that are on in a configuration, without the prefix CONFIG_.
-    """
+    """Returns a dictionary from the name of each option that a configuration sets to the option's
+    value. The names are without the prefix CONFIG_."""
     return dict(re.findall(r"^CONFIG_(\w+)=(.*)$", text, re.MULTILINE))
 
 

@@ -14,10 +14,11 @@ from ..base.ui import LabError, say
 from . import bench, report, serving
 
 RECORD = "counts"
-# The tolerances of the counts. Each is a pair: a fraction of the recorded count, and a constant. A
-# count may rise by the sum of the two. Work requests and completions are the same in every run.
-# Other counts depend on how many times the processor becomes idle between two packets, and on how
-# many times tasks are scheduled. The server determines both.
+# The tolerances of the counts. Each tolerance is a pair: a fraction of the recorded count, and a
+# constant. A count may rise by this fraction plus the constant. The numbers of work requests and
+# completions are the same in every run. Other counts depend on how many times the processor becomes
+# idle between two packets, and on how many times tasks are scheduled. These two numbers depend on
+# the server.
 TOLERANCE = {
     "work_requests": (0.01, 0.01), "posts": (0.01, 0.01), "completions": (0.01, 0.02),
     # The shortest load has 32 calls. Receives are posted in groups of 16. So this load posts such a
@@ -178,9 +179,10 @@ def check(spec, rounds, measured, write):
 
 
 def check_processors(spec, rounds, measured, write):
-    """Compares counts with the recorded counts, both of machines with several processors. If
-    `write` is true, records the counts instead. If `measured` is given, reads the counts from this
-    file, which `tools/lab count --processors` has written. Otherwise measures them."""
+    """Compares the counts of machines with several processors with the recorded counts of such
+    machines. If `write` is true, records the counts instead. If `measured` is given, reads the
+    counts from this file, which `tools/lab count --processors` has written. Otherwise measures the
+    counts."""
     if measured:
         counts = json.loads(pathlib.Path(measured).read_text())[PROCESSORS]
     else:
@@ -241,8 +243,9 @@ def comparable(found, release):
 
 
 def judge(*parts):
-    """Prints the problems with the counts, and the tally. Returns the exit status. Each part
-    consists of loads, a word that describes their problems, and the lines about these problems."""
+    """Prints the problems with the counts, and the tally. Returns the exit status. Each element of
+    `parts` consists of the names of loads, a word that describes the problems of these loads, and
+    the lines about these problems."""
     tally = Tally()
     for loads, word, lines in parts:
         for line in lines:

@@ -96,8 +96,8 @@ def times(spec, scope, compare="clients"):
     """Measures all loads with both clients, or with both servers. Returns the comparisons by axis
     and load, and whether all measurements succeeded.
 
-    A load with which our module looks slower is measured a second time, in as many rounds as a
-    short load. Only the second result of such a load counts.
+    A load with which our module looks slower is measured a second time. For the second measurement
+    a long load has as many rounds as a short load. Only the second result of such a load counts.
     """
     judged, good = measure_times(spec, compare, scope.rounds, scope.long_rounds, scope.scale,
                                  dict.fromkeys(scope.axes, ()))
@@ -130,8 +130,8 @@ def counts(spec, version, rounds, client="both", functions=0):
     - the profile of the counts
     - whether all measurements succeeded
 
-    Cache lines are counted in a separate run. There the loads with many operations at a time have
-    even more operations at a time.
+    Cache lines are counted in a separate run. In that run, the loads that make many operations at a
+    time make even more operations at a time.
     """
     mount = report.options(version)
     merged, profile, good = report.measure_instructions(spec, client, mount, rounds, functions)

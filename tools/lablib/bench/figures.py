@@ -47,7 +47,7 @@ def times(found, name="bench-times"):
 
 
 def write(result):
-    """Records the results that `bench` has measured. Keeps the other results in the record."""
+    """Records the results that `bench` has measured. Records of other results do not change."""
     if "counts" in result:
         counts(result["counts"], result["kernel"])
     if "scale" in result:

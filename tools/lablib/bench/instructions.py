@@ -17,8 +17,8 @@ from ..machine.session import NAMES
 OTHER, TRANSPORT, RXE, ENTRY, TIMER, SPIN, ENQUEUE, IDLE, REFILL = range(9)
 KERNEL = frozenset((OTHER, TRANSPORT, RXE, ENTRY, ENQUEUE, REFILL))
 NOT_RXE = KERNEL - {RXE}
-# Groups into which code is divided by its address. Modules that are not listed belong to the group
-# "rest".
+# For each module, the group to which the module's code belongs. The code of the kernel itself, and
+# of modules that are not listed, belongs to the group "rest".
 GROUPS = {"xprtrdma_rs": "transport", "rpcrdma": "transport", "svcrdma_rs": "transport",
           "rds_rdma_rs": "transport", "rds_rdma": "transport",
           "sunrpc": "sunrpc",
@@ -156,8 +156,9 @@ class Counts:
         return found | self.lines
 
     def served(self):
-        """Returns the columns of a server. `pages` counts the pages that the transport allocates,
-        and the pages that a thread of the server allocates for its next call."""
+        """Returns one number for each column of the tables about servers. `pages` counts the pages
+        that the transport allocates, and the pages that a thread of the server allocates for its
+        next call."""
         row = self.row()
         return {name: row[name] for name in ("transport", "service", "kernel", "switches")} | {
             "passes": sum(times for (name, _), times in self.calls.items() if name == "svc_recv"),
@@ -167,8 +168,8 @@ class Counts:
                            if kind in (TRANSPORT, ENQUEUE))}
 
     def profile(self, kinds, of="functions"):
-        """Returns the instructions in these classes, by (function, module); `of` selects the
-        counter."""
+        """Returns the numbers of a counter for these classes, by (function, module). `of` is the
+        name of the counter."""
         found = collections.Counter()
         for (name, module, kind), number in getattr(self, of).items():
             if kind in kinds:
