@@ -337,8 +337,8 @@ impl Cq {
         !matches!(was, poller::NOBODY | poller::STOPPED)
     }
 
-    /// Stops the thread that polls, if there is one. A thread that begins to poll later stops
-    /// immediately, unless its `may` returns true. May be called in any context.
+    /// Stops the thread that polls, if there is one. If a thread begins to poll after this call, it
+    /// stops immediately, unless its `may` returns true. May be called in any context.
     ///
     /// ORDERING: Before this call, the caller wrote the value that makes `may` false. This function
     /// executes a barrier, and then reads the thread's state. A thread that begins to poll writes

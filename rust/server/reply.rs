@@ -189,10 +189,11 @@ impl Connection {
     }
 }
 
-/// Takes the pages of the RDMA Writes out of `counted`, which counts the pages of the call. So
-/// these pages stay counted after the call has ended, until the Writes have completed. Returns
-/// false if the Writes use more pages than were counted for the call. This is possible, because a
-/// reply of NFSv4.0 may be longer than the longest call.
+/// Splits the pages of the RDMA Writes from `counted`, the call's share of the counted pages. When
+/// the call ends, the pages that are left in `counted` are no longer counted. The pages that were
+/// split are counted until the Writes have completed. Returns false if the Writes use more pages
+/// than were counted for the call. This is possible, because a reply of NFSv4.0 may be longer than
+/// the longest call.
 fn hand_over(counted: &mut Option<Counted>, writes: &Transfer) -> bool {
     match memory::counted_writes(writes.bytes()) {
         0 => true,

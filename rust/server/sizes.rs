@@ -208,10 +208,10 @@ impl Sizes {
         let Some(Regions { pages, longest }) = self.regions else {
             return Ok(None);
         };
-        // The Reads in flight use at most one region each, or they use the regions of one long
-        // call. So they need the number of Reads or the number of regions of the longest call,
-        // whichever is larger. The next call may already have prepared its regions, so the number
-        // of regions of the longest call is added.
+        // Either each Read in flight uses at most one region, or all of them belong to one long
+        // call and use its regions. So the Reads use at most as many regions as there are Reads, or
+        // as the longest call has. The next call may already have prepared its regions. So the
+        // regions of another longest call are added.
         // CAST, NO-OVERFLOW: All these numbers are small.
         let count = longest.max(reads.into()).wrapping_add(longest) as usize;
         let sinks = Sinks::new(pd, pages, count)?;

@@ -113,8 +113,8 @@ def pauses_between_attempts_are_as_short_as_wished_for(t):
 
 # Causes of disconnects that are not the fault of our client. On a machine that is too busy, the
 # data of an RDMA Read may arrive late. The server then sends the Read again. If the call has
-# completed by then, its region is invalid. But rxe executes the Read again, finds a wrong key, and
-# fails the queue pair. Another possibility is that retries are used up.
+# completed by then, its region is invalid. The client's rxe executes the repeated Read, finds a
+# wrong key, and fails the queue pair. Another possibility is that retries are used up.
 OF_THE_FABRIC = {"flushed", "peer closed", "peer does not acknowledge"}
 
 

@@ -307,7 +307,8 @@ impl Request {
         state.large == Some((state.xid, state.epoch))
     }
 
-    /// Returns how many regions of the connection `epoch` the slot keeps for its next call.
+    /// Returns how many regions the slot keeps for its next call. Only regions of the connection
+    /// with the number `epoch` count.
     pub(crate) fn kept(&self, epoch: Epoch) -> usize {
         let state = self.state.lock();
         match state.epoch == epoch {

@@ -233,7 +233,8 @@ fn front<const N: usize>(
     buf: &mut [u8],
 ) -> Result<(Writer<'_>, usize), Error> {
     let fixed = version.fixed_len();
-    // If the version is known at compile time, the compiler removes all other checks of the length.
+    // If the version is known at compile time, `get_mut` is the only check of the length that the
+    // compiler does not remove.
     let len = fixed.saturating_add(N);
     let (front, lists) = buf
         .get_mut(..len)

@@ -71,8 +71,8 @@ mod suite {
         Ok(())
     }
 
-    // covers: BC-04, BC-19: the count of callbacks is right in any order of calls, replies, ends
-    // and new connections.
+    // covers: BC-04, BC-19: the count of callbacks is right, whatever the order in which calls and
+    // replies come, connections end, and new connections are made.
     #[test]
     fn random_callbacks_are_counted() -> Test {
         calm();

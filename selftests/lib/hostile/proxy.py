@@ -125,8 +125,8 @@ class Exchange:
         return message
 
     def expect(self, message):
-        """If the message is a call of this program to the client, records its xid. The client's
-        answer to this call is then not forwarded to knfsd."""
+        """If the message is a call that this proxy itself sends to the client, records its xid. The
+        client's answer to this call is then not forwarded to knfsd."""
         if isinstance(message, Message) and rpc.direction(message.payload) == CALL:
             self.client.own.add(message.xid)
 

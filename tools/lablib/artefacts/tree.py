@@ -75,8 +75,8 @@ def look(spec):
 
 
 def options(text):
-    """Returns a dictionary from the name of each option that a configuration sets to the option's
-    value. The names are without the prefix CONFIG_."""
+    """Returns the options that a configuration sets, as a dictionary. The keys are the names of the
+    options without the prefix CONFIG_, and the values are the values of the options."""
     return dict(re.findall(r"^CONFIG_(\w+)=(.*)$", text, re.MULTILINE))
 
 

@@ -29,10 +29,11 @@ PARTS = ("drivers/infiniband/core", RXE, siw.SOURCE, "net/sunrpc", "fs/nfs")
 # Patches that change only files in these directories are built into the modules of the patched
 # debug kernel.
 BUILT = (*PARTS, "include/")
-# Patches that change only files in these directories change the kernel crate, which is part of the
-# kernel image. The lab does not build the image again. It builds only the crate's metadata, which
-# contain the generic and inlined functions that our module uses. The compiler stores all of these
-# functions only if it also writes an object. So the recipe below makes it write an object.
+# These directories contain the source of the kernel crate, which is part of the kernel image. If a
+# patch changes only files in these directories, the lab does not build the image again. It builds
+# only the crate's metadata, which contain the generic and inlined functions that our module uses.
+# If the compiler writes no object, the metadata lack some of these functions. So the recipe below
+# makes the compiler write an object.
 OF_CRATE = ("rust/", "samples/")
 # Our module calls the functions in `INLINED`, which are in the file `ENTRY`, but the image does not
 # export them. So the lab marks these functions as inlined.

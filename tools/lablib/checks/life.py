@@ -156,9 +156,9 @@ class Life:
         self.judge(f"{release}: both kernels are silent", not reports, "\n".join(reports))
 
     def look(self, channel, text, release, transport, told, *words, more=()):
-        """Checks that the mount of /etc/fstab uses this transport. If `told` is true, the log must
-        report that the in-tree transport is used in place of ours. If `told` is false, the log must
-        not report this. `more` names the other transports that must be loaded."""
+        """Checks that the mount that /etc/fstab lists uses `transport`. If `told` is true, the log
+        must report that the in-tree transport is used in place of ours. If `told` is false, the log
+        must not report this. `more` names further transports that must be loaded."""
         report = json.loads(channel.check_call([*GUEST_PROGRAM, LOOK, *words],
                                                LOOK_SECONDS).splitlines()[-1])
         fallen = [line for line in report["log"] if FALL_BACK in line]

@@ -278,7 +278,8 @@ impl World {
         self.connect(index);
     }
 
-    /// Chooses a rail, and starts an attempt over this rail or the pause before the attempt.
+    /// Chooses a rail. Then starts an attempt over this rail, or the pause before the attempt if a
+    /// pause is due.
     fn connect(&mut self, index: usize) {
         let now = self.time();
         let client = &mut self.clients[index];
