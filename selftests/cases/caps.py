@@ -89,7 +89,7 @@ def capped(t, parameters, turns=0):
 # regions. The server's reply invalidates some of them, and the client invalidates the others. The
 # Receive buffer with the reply is not used again before the client's invalidation completes. More
 # replies of this kind arrive than the client has Receives.
-@case(clients=("ours",), loaded=False, seconds=150)
+@case(clients=("ours",), loaded=False, seconds=150, slow=True)
 def regions_of_few_pages(t):
     for pages in ENV.pick(small=(8, 30), full=(1, 2, 8, 30, 256, 1025), debug=(8,)):
         capped(t, f"region_pages={pages}", turns=400 if pages < 16 else 0)
@@ -202,19 +202,19 @@ def invalidations_wait_for_the_send_queue(t):
 
 # covers: V1-025, V1-026, V1-027, V1-130, CM-07, CM-23, BC-22: Files are transferred with inline
 # thresholds that differ from the default.
-@case(clients=("ours",), loaded=False, seconds=150)
+@case(clients=("ours",), loaded=False, seconds=150, slow=True)
 def inline_thresholds_from_smallest_to_largest(t):
     for size in ENV.pick(small=(1024, 65536), full=(1024, 2048, 8192, 65536), debug=(1024,)):
         capped(t, f"inline_size={size}")
 
 
 # covers: V1-011, V1-012, V1-113: All transfers work with only four slots.
-@case(clients=("ours",), loaded=False, seconds=90)
+@case(clients=("ours",), loaded=False, seconds=90, slow=True)
 def four_slots(t):
     capped(t, "slots=4")
 
 
 # covers: MAL-068, MAL-069: The strict checks accept the replies of a correct server.
-@case(clients=("ours",), loaded=False, seconds=90)
+@case(clients=("ours",), loaded=False, seconds=90, slow=True)
 def strict_checks_accept_an_honest_server(t):
     capped(t, "strict=1")

@@ -47,7 +47,7 @@ def read_whole(_stopped, path, number, generation, size):
 
 # covers: V1-010, V1-012, V1-113, BC-30: Eight processes use one mount, and each reply reaches the
 # call to which it belongs.
-@case(seconds=120, full_seconds=900)
+@case(seconds=120, full_seconds=900, slow=True)
 def eight_writers_and_readers_do_not_mix(t):
     top = t.directory(t.mount())
     count = ENV.pick(small=30, full=400, debug=8)
@@ -67,7 +67,7 @@ def eight_writers_and_readers_do_not_mix(t):
 
 # covers: V1-105: After a lazy unmount, running processes complete their work. Then all objects of
 # the mount are released.
-@case(seconds=90)
+@case(seconds=90, slow=True)
 def lazy_unmount_under_load_loses_nothing(t):
     before = module.resources()
     mount = t.mount()
@@ -88,7 +88,7 @@ def lazy_unmount_under_load_loses_nothing(t):
 
 
 # covers: peer.md 5: Mounts that are made and removed at the same time share no state.
-@case(seconds=120, full_seconds=900)
+@case(seconds=120, full_seconds=900, slow=True)
 def parallel_mounts_come_and_go(t):
     before = module.resources()
     rounds = ENV.pick(small=3, full=20, debug=1)
@@ -125,7 +125,7 @@ def stat_all(stopped, top, names):
 
 # covers: V1-113: Processes look up names while other calls transfer data. Each process gets
 # answers.
-@case(seconds=60)
+@case(seconds=60, slow=True)
 def small_calls_are_answered_under_bulk_load(t):
     mount = t.mount("noac")
     top = t.directory(mount)

@@ -55,7 +55,7 @@ def at_the_floor(found):
 
 # covers: V1-108, CM-18, ULB-26, X-08: A transfer of 1 MiB takes one region, two work requests and
 # one post to the send queue. The client invalidates nothing itself, because the server does.
-@case(versions=("3", "4.2"), clients=("ours",), stock_only=True, seconds=180)
+@case(versions=("3", "4.2"), clients=("ours",), stock_only=True, seconds=180, slow=True)
 def a_mebibyte_takes_two_work_requests_and_one_post(t):
     mount = t.mount()
     top = t.directory(mount)
@@ -111,7 +111,7 @@ def per_call(mount, probe, call):
 # drawn at random. The first WRITE of a mount does not have such an xid yet, so the test does not
 # count this WRITE. On siw a reply never proves an invalidation. So the client invalidates its
 # regions itself, and does not ask the server to do so.
-@case(versions=("3", "4.2"), clients=("ours",), seconds=60)
+@case(versions=("3", "4.2"), clients=("ours",), seconds=60, slow=True)
 def regions_are_invalidated_where_it_is_proven(t):
     mount = t.mount()
     here, there = t.directory(mount).path("file")
@@ -160,7 +160,8 @@ def regions_are_invalidated_where_it_is_proven(t):
 # covers: V1-064: A call has no Reply chunk, and takes one work request, if its largest possible
 # reply fits into a message. With NFSv3 this is true for GETATTR. With NFSv4.2 it is true for
 # GETATTR if both sides accept messages of 8 KiB.
-@case(versions=("3", "4.2"), clients=("ours",), loaded=False, stock_only=True, seconds=120)
+@case(versions=("3", "4.2"), clients=("ours",), loaded=False, stock_only=True, seconds=120,
+      slow=True)
 def a_reply_that_fits_takes_one_work_request(t):
     if t.version == "3":
         module.insmod()
@@ -181,7 +182,7 @@ def a_reply_that_fits_takes_one_work_request(t):
 # covers: V1-108, ULB-26, X-08: An aligned transfer needs a minimum number of work requests. Three
 # other kinds of calls need no more work requests: a transfer of odd length, a transfer of memory
 # that begins inside a page, and a call with a Reply chunk whose parts meet at page borders.
-@case(versions=("3", "4.2"), clients=("ours",), stock_only=True, seconds=180)
+@case(versions=("3", "4.2"), clients=("ours",), stock_only=True, seconds=180, slow=True)
 def odd_shapes_cost_no_more(t):
     mount = t.mount()
     top, buffer, found = t.directory(mount), Buffer(MIB), {}
@@ -217,7 +218,7 @@ def odd_shapes_cost_no_more(t):
 # The reply of a single call is handled in the thread that waits for the reply, and no work item is
 # queued. A worker is needed for several calls at the same time, and for calls for which no system
 # call waits.
-@case(versions=("3", "4.2"), clients=("ours",), stock_only=True, seconds=60)
+@case(versions=("3", "4.2"), clients=("ours",), stock_only=True, seconds=60, slow=True)
 def a_call_alone_needs_no_worker(t):
     mount = t.mount()
     queued = {}

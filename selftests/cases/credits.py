@@ -99,7 +99,7 @@ def all_credits_are_used_and_none_exceeded(t):
 
 # covers: V1-014, V1-016, V1-023: Everything works with four credits. After a disconnect the client
 # sends one call and waits for its reply before it sends more.
-@case(seconds=120)
+@case(seconds=120, slow=True)
 def four_credits_are_enough(t):
     faults.grant(t, 4)
     mount, watch = t.mount(), Watch()
@@ -116,7 +116,7 @@ def four_credits_are_enough(t):
 
 # covers: V1-130, V1-024, CM-08, CM-09, CM-11: The client works with servers whose inline thresholds
 # differ from its own.
-@case(seconds=120)
+@case(seconds=120, slow=True)
 def servers_with_other_message_sizes(t):
     for size in (65536, 8192):
         faults.take_messages_of(t, size)

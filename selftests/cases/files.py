@@ -30,7 +30,7 @@ def refused(number, function, *args):
 
 
 # covers: V1-012, V1-113: Thousands of calls share a few slots, and no call is lost.
-@case(seconds=120, full_seconds=1200)
+@case(seconds=120, full_seconds=1200, slow=True)
 def many_small_files(t):
     top = t.directory(t.mount())
     contents = {}

@@ -94,7 +94,7 @@ def a_soft_mount_gives_up_on_a_server_that_drops(t):
 
 
 # covers: MAL-150, MAL-151: A first mount reports why it failed.
-@case(versions=("3", "4.2"), clients=("ours",), seconds=60)
+@case(versions=("3", "4.2"), clients=("ours",), seconds=60, slow=True)
 def first_mounts_tell_why(t):
     responder = Responder()
     t.defer(responder.close)

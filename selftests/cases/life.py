@@ -29,7 +29,7 @@ def held_up(_, path):
 
 # covers: peer.md 4.4: A slow server is not treated as dead, because its device still acknowledges
 # packets.
-@case(versions=("3", "4.2"), seconds=90)
+@case(versions=("3", "4.2"), seconds=90, slow=True)
 def a_slow_server_is_left_alone(t):
     mount = t.mount(export=ENV.disk)
     top = t.directory(mount)
@@ -120,7 +120,7 @@ OF_THE_FABRIC = {"flushed", "peer closed", "peer does not acknowledge"}
 
 # covers: Calls are in flight while user space is frozen, as for a suspend, and thawed again. The
 # freeze itself does not end the connection.
-@case(versions=("3", "4.2"), seconds=90, stock_only=True)
+@case(versions=("3", "4.2"), seconds=90, stock_only=True, slow=True)
 def suspending_with_a_live_mount(t):
     mount = t.mount()
     test, state = pathlib.Path("/sys/power/pm_test"), pathlib.Path("/sys/power/state")

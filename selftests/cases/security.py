@@ -51,7 +51,7 @@ def transfers(t, mount, number):
 
 # covers: V1-118, V1-119, V1-120, V1-121, V1-122, ULB-41: With integrity or privacy no data are
 # placed directly. Large calls and replies are sent as a whole, in chunks.
-@case(seconds=120, full_seconds=900)
+@case(seconds=120, full_seconds=900, slow=True)
 def kerberos_carries_everything(t):
     realm = kerberos.Realm(t)
     for number, flavour in enumerate(FLAVOURS):

@@ -65,7 +65,7 @@ def wait_under_way(mount, more):
 # covers: V1-105, V1-113, MAL-104: Processes are killed while they transfer data. The server then
 # has no access to their regions, and none of their slots stays in use. The file that they wrote
 # contains only whole records.
-@case(seconds=120, full_seconds=1200)
+@case(seconds=120, full_seconds=1200, slow=True)
 def killed_readers_and_writers_harm_nobody(t):
     before = module.resources()
     mount = t.mount()
@@ -198,7 +198,7 @@ def kill_before_the_reply(t, top):
 
 # covers: V1-105: A process asks for a listing and is killed while the server still writes the
 # listing. Other processes keep their connection and are not delayed.
-@case(clients=("ours",), seconds=120, full_seconds=400)
+@case(clients=("ours",), seconds=120, full_seconds=400, slow=True)
 def killed_listings_cost_the_others_nothing(t):
     mount = t.mount("noac", export=ENV.disk)
     top = t.directory(mount)
@@ -322,7 +322,7 @@ def a_server_that_dies_owing_replies_is_noticed_within_seconds(t):
 
 
 # covers: V1-097, peer.md 1.4: A soft mount returns an error within a limited time.
-@case(seconds=200)
+@case(seconds=200, slow=True)
 def soft_mount_fails_when_the_server_is_silent(t):
     mount = t.mount("soft,timeo=50,retrans=1")
     here, there = t.directory(mount).path("file")

@@ -37,7 +37,7 @@ def told(mount, *argv):
 
 # covers: xprtrdma-status reports what a working mount does. It shows the connections, and how long
 # each stage of a call's processing takes.
-@case(versions=("3", "4.2"), seconds=40)
+@case(versions=("3", "4.2"), seconds=40, slow=True)
 def a_mount_that_is_well(t):
     code, text = run()
     equal((code, "no NFS mount over RDMA" in text), (3, True), f"without a mount: {text}")

@@ -131,7 +131,7 @@ def probe(xid, slots):
 # The server supports version two. The probe has the right bytes. Files are transferred in both
 # directions with every kind of chunk, long replies work, and no option is used. The next connection
 # sends a probe again, because a server may change.
-@case(versions=("3", "4.2"), clients=("ours",), seconds=120)
+@case(versions=("3", "4.2"), clients=("ours",), seconds=120, slow=True)
 def everything_works_in_version_two(t):
     peer = Peer(t)
     tracing.start(t, "xprtrdma_rs:xprtrdma_connected")
@@ -161,7 +161,7 @@ def everything_works_in_version_two(t):
 
 
 # covers: V2-01, V2-29: Messages of all sizes around 4096 bytes arrive in both directions.
-@case(versions=("3", "4.2"), clients=("ours",), seconds=120)
+@case(versions=("3", "4.2"), clients=("ours",), seconds=120, slow=True)
 def messages_around_the_threshold_of_version_two(t):
     peer = Peer(t)
     mount = peer.mount(TWO)
@@ -233,7 +233,7 @@ def credits_of_version_two(t):
 
 
 # covers: V2-28: Integrity and privacy work in version two, including long calls.
-@case(versions=("3", "4.2"), clients=("ours",), seconds=120)
+@case(versions=("3", "4.2"), clients=("ours",), seconds=120, slow=True)
 def kerberos_in_version_two(t):
     realm, peer = kerberos.Realm(t), Peer(t)
     # In a run of small size, each NFS version is tested with one of the two security flavours,
@@ -308,7 +308,7 @@ def questions(t):
 # covers: V2-07, V2-08, V2-12, V2-31, V2-32, MAL-160, X-02, X-16: The server refuses version two, in
 # a message of either version. The following calls use version one on the same connection. No later
 # connection asks for version two again.
-@case(versions=("3", "4.2"), clients=("ours",), seconds=90)
+@case(versions=("3", "4.2"), clients=("ours",), seconds=90, slow=True)
 def version_two_is_asked_for_once(t):
     peer = Peer(t)
     for speaks in WITHOUT_TWO:
@@ -353,7 +353,7 @@ def refused(peer, preference, what):
 
 # covers: V2-30, V2-31, MAL-161, MAL-162: Client and server have no version in common. mount fails
 # and says so.
-@case(versions=("3", "4.2"), clients=("ours",), seconds=90)
+@case(versions=("3", "4.2"), clients=("ours",), seconds=90, slow=True)
 def no_version_in_common(t):
     peer = Peer(t)
     for preference, speaks in ((TWO_ONLY, (1, 1, 1)), (TWO, (3, 9, 2)), (TWO_ONLY, (3, 9, 1))):
@@ -466,7 +466,7 @@ def odd_messages_around_the_answer_to_the_probe(t):
 
 # covers: MAL-023, V2-31: A server stops supporting version two and refuses a call in the middle of
 # other calls. All calls complete in version one on the next connection.
-@case(versions=("3", "4.2"), clients=("ours",), seconds=60)
+@case(versions=("3", "4.2"), clients=("ours",), seconds=60, slow=True)
 def a_server_that_changes_its_mind(t):
     stage = Stage(t, t.version, protocol=TWO)
     stage.read()
