@@ -148,7 +148,7 @@ CHECKS := check check-host check-lint check-vm check-cable check-shutdown check-
 	check-server-endurance check-rds check-packages
 # With SIZE=short, check-debug runs what continuous integration runs on the debug kernel.
 DEBUG_CHECKS_full := debug-full
-DEBUG_CHECKS_short := debug-short debug-server debug-rds iwarp-server
+DEBUG_CHECKS_short := debug-short debug-rds
 DEBUG_CHECKS_ := debug iwarp iwarp-server
 DEBUG_CHECKS = $(or $(DEBUG_CHECKS_$(SIZE)),$(error SIZE is short or full))
 # With UPSTREAM=1, check-debug runs only these parts, and the client has the patches of
