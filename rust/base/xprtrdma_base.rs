@@ -21,6 +21,7 @@
 //! | [`spin`] | spin locks |
 //! | [`thread`] | priority and permissions of the calling thread |
 //! | [`time`] | jiffies, milliseconds, jitter |
+//! | `unloading` | unloading of the module (modules of the client and of the server only) |
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
@@ -62,3 +63,5 @@ pub mod spin;
 mod tests;
 pub mod thread;
 pub mod time;
+#[cfg(not(xprtrdma_rds))]
+pub mod unloading;

@@ -284,6 +284,30 @@ void xprtrdma_memalloc_nofs_restore(unsigned int flags)
 	memalloc_nofs_restore(flags);
 }
 
+/*
+ * rmmod makes the reference count negative, and fails if it is positive. The
+ * module's state would prove less: if the initialisation of the module fails,
+ * the state becomes MODULE_STATE_GOING in spite of references to the module.
+ */
+static bool is_unloading(void)
+{
+#ifdef CONFIG_MODULE_UNLOAD
+	return module_refcount(THIS_MODULE) < 0;
+#else
+	return false;
+#endif
+}
+
+void xprtrdma_must_be_unloading(void)
+{
+	/*
+	 * If the caller continued, it would free memory or code that other
+	 * threads may still use. So the caller waits here for ever.
+	 */
+	while (WARN_ON_ONCE(!is_unloading()))
+		schedule_timeout_uninterruptible(MAX_SCHEDULE_TIMEOUT);
+}
+
 #ifndef XPRTRDMA_RDS
 /* Registration::new() sets .setup before it registers the class. */
 struct xprt_class xprtrdma_class = {

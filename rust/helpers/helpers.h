@@ -84,6 +84,9 @@ unsigned int xprtrdma_addresses(struct net *net, struct xprtrdma_address *to,
 unsigned int xprtrdma_netns_number(const struct net *net);
 struct net *xprtrdma_current_net(void);
 
+/* Blocks this thread for ever, unless the module is being unloaded. */
+void xprtrdma_must_be_unloading(void);
+
 /* Memory. */
 struct page *xprtrdma_virt_to_page(const void *addr);
 unsigned int xprtrdma_memalloc_nofs_save(void);

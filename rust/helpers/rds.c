@@ -19,6 +19,7 @@
 #include <net/ipv6.h>
 #include <net/net_namespace.h>
 
+#include "helpers.h"
 #include "rds.h"
 
 static bool unloading;
@@ -85,12 +86,7 @@ void rdsrdma_begin_unloading(void)
 
 void rdsrdma_must_be_unloading(void)
 {
-	/*
-	 * If the caller continued, it would free memory that programs may still
-	 * use. So the caller waits here for ever.
-	 */
-	while (WARN_ON_ONCE(THIS_MODULE->state != MODULE_STATE_GOING))
-		schedule_timeout_uninterruptible(MAX_SCHEDULE_TIMEOUT);
+	xprtrdma_must_be_unloading();
 }
 
 void rdsrdma_wait_for_preempted(void)

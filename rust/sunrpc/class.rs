@@ -42,11 +42,16 @@ use kernel::{
 use xprtrdma_base::{
     compat,
     net::addr_from_raw,
-    time::Jiffies, //
+    time::Jiffies,
+    unloading, //
 };
 use xprtrdma_bindings as bindings;
 
 /// The registration of driver `T` as the module's only transport class.
+///
+/// Transports may exist as soon as this object exists. So creating it must be the last step of
+/// loading the module that can fail, and it must be dropped only when the module is unloaded. If
+/// this object is dropped earlier, the drop logs a warning and sleeps for ever.
 ///
 /// # Invariants
 ///
@@ -90,8 +95,9 @@ impl<T: Transport> Registration<T> {
 
 impl<T: Transport> Drop for Registration<T> {
     fn drop(&mut self) {
+        unloading::begin();
         // SAFETY: By the type invariant, the class is registered. Transports hold references to the
-        // module, so no transport exists when the module is unloaded.
+        // module, which is being unloaded, so no transport exists.
         unsafe { bindings::xprt_unregister_transport(&raw mut bindings::xprtrdma_class) };
     }
 }

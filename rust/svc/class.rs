@@ -14,10 +14,15 @@ use kernel::{
     prelude::*,
     types::ScopeGuard, //
 };
+use xprtrdma_base::unloading;
 use xprtrdma_bindings as bindings;
 
 /// The registration of the module's two transport classes for driver `S`: one for connections, and
 /// one for transports that send calls to clients.
+///
+/// Listeners and connections may exist as soon as this object exists. So creating it must be the
+/// last step of loading the module that can fail, and it must be dropped only when the module is
+/// unloaded. If this object is dropped earlier, the drop logs a warning and sleeps for ever.
 ///
 /// # Invariants
 ///
@@ -69,11 +74,12 @@ impl<S: Service> Registration<S> {
 
 impl<S: Service> Drop for Registration<S> {
     fn drop(&mut self) {
+        unloading::begin();
         // SAFETY: By the type invariant, the class is registered. Each transport holds a reference
-        // to the module, so no transport exists when the module is unloaded.
+        // to the module, which is being unloaded, so no transport exists.
         unsafe { bindings::svc_unreg_xprt_class(&raw mut bindings::svcrdma_class) };
         // SAFETY: By the type invariant, the class is registered. Each transport holds a reference
-        // to the module, so no transport exists when the module is unloaded.
+        // to the module, which is being unloaded, so no transport exists.
         unsafe { bindings::xprt_unregister_transport(&raw mut bindings::svcrdma_reverse_class) };
     }
 }
