@@ -19,6 +19,7 @@
 #include <linux/panic.h>
 #include <linux/random.h>
 #include <linux/ratelimit.h>
+#include <linux/rcupdate.h>
 #include <linux/sched/deadline.h>
 #include <linux/sched/mm.h>
 #include <linux/seq_file.h>
@@ -306,6 +307,11 @@ void xprtrdma_must_be_unloading(void)
 	 */
 	while (WARN_ON_ONCE(!is_unloading()))
 		schedule_timeout_uninterruptible(MAX_SCHEDULE_TIMEOUT);
+}
+
+void xprtrdma_wait_for_preempted(void)
+{
+	synchronize_rcu_tasks();
 }
 
 #ifndef XPRTRDMA_RDS

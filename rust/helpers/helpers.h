@@ -86,6 +86,8 @@ struct net *xprtrdma_current_net(void);
 
 /* Blocks this thread for ever, unless the module is being unloaded. */
 void xprtrdma_must_be_unloading(void);
+/* Waits for threads that were preempted in a function of this module. May sleep. */
+void xprtrdma_wait_for_preempted(void);
 
 /* Memory. */
 struct page *xprtrdma_virt_to_page(const void *addr);

@@ -91,7 +91,7 @@ void rdsrdma_must_be_unloading(void)
 
 void rdsrdma_wait_for_preempted(void)
 {
-	synchronize_rcu_tasks();
+	xprtrdma_wait_for_preempted();
 }
 
 struct net *rdsrdma_init_net(void)

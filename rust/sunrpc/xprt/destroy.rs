@@ -32,7 +32,8 @@ pub(crate) unsafe fn destroy<T: Transport>(raw: *mut bindings::rpc_xprt) {
     unsafe { kernel::bindings::synchronize_rcu() };
     // SAFETY: `inner` was initialised by the set-up function, and nothing refers to it any more.
     // The reference to the module is dropped in the last step, because this code belongs to the
-    // module.
+    // module. Before the module is unloaded, `unloading::begin` waits until this function has
+    // returned.
     unsafe {
         ptr::drop_in_place(&raw mut (*raw.cast::<Xprt<T>>()).inner);
         free_strings(raw);

@@ -202,7 +202,8 @@ impl<S: Service> Ops<S> {
         // left.
         unsafe { bindings::svcrdma_free_reverse(raw) };
         // SAFETY: The transport held this reference to the module, and only this code drops the
-        // reference.
+        // reference. Before the module is unloaded, `unloading::begin` waits until this function
+        // has returned.
         unsafe { kernel::bindings::module_put(bindings::svcrdma_reverse_class.owner) };
     }
 
