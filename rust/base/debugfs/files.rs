@@ -91,11 +91,14 @@ struct Content<T> {
 /// A file in debugfs. Dropping it waits until no read or write is in progress, but not until the
 /// file is closed.
 ///
+/// The data may borrow only from objects that exist for ever, because a file that is never dropped
+/// is never removed.
+///
 /// # Invariants
 ///
 /// `dentry` is what `debugfs_create_file` returned for `content`: a file that exists until `drop`,
 /// or an error.
-pub struct File<T> {
+pub struct File<T: 'static> {
     dentry: *mut dentry,
     content: ManuallyDrop<Arc<Content<T>>>,
     _dir: Arc<Dir>,
@@ -103,13 +106,13 @@ pub struct File<T> {
 
 // SAFETY: debugfs does its own locking, and the threads that read or write the file only get a
 // `&T`.
-unsafe impl<T: Send + Sync> Send for File<T> {}
+unsafe impl<T: Send + Sync + 'static> Send for File<T> {}
 
 // SAFETY: debugfs does its own locking, and the threads that read or write the file only get a
 // `&T`.
-unsafe impl<T: Send + Sync> Sync for File<T> {}
+unsafe impl<T: Send + Sync + 'static> Sync for File<T> {}
 
-impl<T: Send + Sync> File<T> {
+impl<T: Send + Sync + 'static> File<T> {
     /// Creates a file that only root can access. The file is readable if `show` is given, and
     /// writable if `write` is given. Returns `ENOMEM` if memory is short. May sleep.
     pub fn new(
@@ -148,7 +151,7 @@ impl<T: Send + Sync> File<T> {
     }
 }
 
-impl<T> Drop for File<T> {
+impl<T: 'static> Drop for File<T> {
     fn drop(&mut self) {
         // SAFETY: By the type invariant the entry exists or is an error. The entry is not used
         // again. `_dir` keeps the directory.
