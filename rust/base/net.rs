@@ -40,12 +40,14 @@ impl Net {
         unsafe { &*raw.cast() }
     }
 
-    /// Calls `f` with the network namespace of the current task. Must be called in process context.
+    /// Calls `f` with the network namespace of the current task. If the task is exiting and has
+    /// left its namespace, calls `f` with the initial namespace.
     pub fn with_current<R>(f: impl FnOnce(&Self) -> R) -> R {
-        // SAFETY: The function requires process context, in which the current task has namespaces.
+        // SAFETY: The function has no requirements.
         let raw = unsafe { bindings::xprtrdma_current_net() };
-        // SAFETY: The current task refers to its namespace. Only the task itself can leave the
-        // namespace, and the task does not do so during this call.
+        // SAFETY: The initial namespace exists for ever. The current task refers to its namespace.
+        // Only the task itself can leave the namespace, and the task does not do so during this
+        // call.
         f(unsafe { Self::from_raw(raw) })
     }
 

@@ -257,7 +257,8 @@ unsigned int xprtrdma_netns_number(const struct net *net)
 
 struct net *xprtrdma_current_net(void)
 {
-	return current->nsproxy->net_ns;
+	/* A process that exits has no namespaces any more. */
+	return current->nsproxy ? current->nsproxy->net_ns : &init_net;
 }
 
 struct page *xprtrdma_virt_to_page(const void *addr)
