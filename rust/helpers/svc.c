@@ -4,7 +4,11 @@
  * of static inlines of the RPC server. This file makes no policy decisions.
  */
 #include <linux/bitops.h>
+#include <linux/cleanup.h>
+#include <linux/kref.h>
+#include <linux/list.h>
 #include <linux/module.h>
+#include <linux/mutex.h>
 #include <linux/percpu.h>
 #include <linux/sysctl.h>
 #include <linux/sunrpc/addr.h>
@@ -75,10 +79,32 @@ void svcrdma_refuse_to_connect(struct rpc_xprt *xprt)
 	xprt_wake_pending_tasks(xprt, -ENOTCONN);
 }
 
-bool svcrdma_is_connection(struct svc_xprt *xprt)
+/* The connections that may still have references. */
+static LIST_HEAD(svcrdma_connections);
+static DEFINE_MUTEX(svcrdma_connections_lock);
+
+void svcrdma_list_connection(struct svcrdma_entry *entry, struct svc_xprt *xprt)
 {
-	return xprt->xpt_class == &svcrdma_class &&
-	       !test_bit(XPT_LISTENER, &xprt->xpt_flags);
+	entry->xprt = xprt;
+	guard(mutex)(&svcrdma_connections_lock);
+	list_add(&entry->list, &svcrdma_connections);
+}
+
+void svcrdma_unlist_connection(struct svcrdma_entry *entry)
+{
+	guard(mutex)(&svcrdma_connections_lock);
+	list_del(&entry->list);
+}
+
+bool svcrdma_get_connection(struct svc_xprt *xprt)
+{
+	struct svcrdma_entry *entry;
+
+	guard(mutex)(&svcrdma_connections_lock);
+	list_for_each_entry(entry, &svcrdma_connections, list)
+		if (entry->xprt == xprt)
+			return kref_get_unless_zero(&xprt->xpt_ref);
+	return false;
 }
 
 void svcrdma_call_arrived(struct svc_xprt *xprt)

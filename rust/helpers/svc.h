@@ -3,6 +3,7 @@
 #ifndef _XPRTRDMA_RS_SVC_H
 #define _XPRTRDMA_RS_SVC_H
 
+#include <linux/list.h>
 #include <linux/sunrpc/svc_xprt.h>
 #include <linux/sunrpc/xprt.h>
 
@@ -26,11 +27,21 @@ void svcrdma_free_reverse(struct rpc_xprt *xprt);
  */
 void svcrdma_unlock_reverse(struct rpc_xprt *xprt);
 void svcrdma_refuse_to_connect(struct rpc_xprt *xprt);
+
 /*
- * Returns whether the transport is a connection of this module's class, not a
- * listener.
+ * An entry in the list of this module's connections. The connection removes the
+ * entry before it is freed. svcrdma_get_connection() takes a reference to the
+ * connection if it is in the list. "xprt" may be any pointer, even to memory
+ * that was freed. All three functions may sleep.
  */
-bool svcrdma_is_connection(struct svc_xprt *xprt);
+struct svcrdma_entry {
+	struct list_head list;
+	struct svc_xprt *xprt;
+};
+
+void svcrdma_list_connection(struct svcrdma_entry *entry, struct svc_xprt *xprt);
+void svcrdma_unlist_connection(struct svcrdma_entry *entry);
+bool svcrdma_get_connection(struct svc_xprt *xprt);
 
 /*
  * Tells the RPC server that a call has arrived: sets XPT_DATA and wakes a thread.

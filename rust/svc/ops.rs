@@ -25,7 +25,13 @@ use crate::{
     }, //
 };
 use core::ptr::NonNull;
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    types::{
+        Opaque,
+        ScopeGuard, //
+    }, //
+};
 use xprtrdma_base::{
     compat,
     net::{
@@ -46,6 +52,7 @@ struct Listener<S: Service> {
 
 /// The driver's connection, as part of a transport of the RPC server.
 struct Connection<S: Service> {
+    entry: Opaque<bindings::svcrdma_entry>,
     inbox: InboxOwner<S>,
     line: Line<S>,
     connection: S::Connection,
@@ -153,15 +160,20 @@ impl<S: Service> Ops<S> {
     ///
     /// `args` comes from the RPC client.
     unsafe fn try_setup(args: &bindings::xprt_create) -> Result<*mut bindings::rpc_xprt> {
-        let xprt = NonNull::new(args.bc_xprt).ok_or(EINVAL)?.as_ptr();
-        // SAFETY: Usually nfsd passes the connection, and holds a reference to it. When root writes
-        // to the sysfs file `add_xprt`, the RPC client passes the connection without a reference.
-        // In that case the pointer is valid unless the connection ends at the same moment.
-        if !unsafe { bindings::svcrdma_is_connection(xprt) } {
+        let xprt = args.bc_xprt;
+        // Usually nfsd passes the connection, and holds a reference to it. When root writes to the
+        // sysfs file `add_xprt`, the RPC client passes the connection without a reference. In that
+        // case the connection may be freed at the same moment.
+        // SAFETY: The called function accepts any pointer.
+        if !unsafe { bindings::svcrdma_get_connection(xprt) } {
             return Err(EINVAL);
         }
-        // SAFETY: The transport is a connection of this class and driver, and the caller holds a
-        // reference to it.
+        let _reference = ScopeGuard::new(|| {
+            // SAFETY: The reference was taken above.
+            unsafe { bindings::svc_xprt_put(xprt) };
+        });
+        // SAFETY: The transport is in the list, so it is a connection of this class and driver. The
+        // reference that was taken above keeps it.
         let of_us = unsafe { SvcXprt::<Connection<S>>::inner(xprt) };
         let sender = S::sender(&of_us.connection);
         // SAFETY: This function's contract covers `args`, and `line` belongs to the connection in
@@ -196,6 +208,7 @@ impl<S: Service> Ops<S> {
         };
         let (local, peer) = (accepted.local, accepted.peer);
         let of_us = Connection::<S> {
+            entry: Opaque::zeroed(),
             inbox: accepted.inbox,
             line: accepted.line,
             connection: accepted.connection,
@@ -223,6 +236,8 @@ impl<S: Service> Ops<S> {
         // SAFETY: The RPC server drops its reference to a connection only after it has detached the
         // connection.
         unsafe { made.inbox.connect(new) };
+        // SAFETY: The entry is part of the connection. `free_connection` removes it from the list.
+        unsafe { bindings::svcrdma_list_connection(made.entry.get(), new.as_ptr()) };
         new.as_ptr()
     }
 
@@ -359,9 +374,10 @@ impl<S: Service> Ops<S> {
 
     unsafe extern "C" fn free_connection(xprt: *mut bindings::svc_xprt) {
         // SAFETY: The RPC server has detached the connection, and does not use it any more.
-        unsafe { SvcXprt::<Connection<S>>::inner(xprt) }
-            .line
-            .forget();
+        let connection = unsafe { SvcXprt::<Connection<S>>::inner(xprt) };
+        // SAFETY: `accept` added the entry to the list.
+        unsafe { bindings::svcrdma_unlist_connection(connection.entry.get()) };
+        connection.line.forget();
         // SAFETY: The RPC server has detached the connection, and does not use it any more.
         unsafe { SvcXprt::<Connection<S>>::free(xprt) }
     }

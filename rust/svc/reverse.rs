@@ -189,9 +189,9 @@ impl<S: Service> Line<S> {
         let Some(xprt) = xprt.map(NonNull::as_ptr) else {
             return;
         };
-        // SAFETY: The [`Line`] holds a reference to the transport. Other threads read `bc_xprt`
-        // only while they create an RPC client on this connection. The connection is about to be
-        // freed, so no thread reads `bc_xprt` now.
+        // SAFETY: The [`Line`] holds a reference to the transport. The connection is about to be
+        // freed, so no thread creates an RPC client on it. Another thread may read `bc_xprt` only
+        // when root writes to the sysfs file `add_xprt`, and does not dereference the value.
         unsafe { ptr::write_volatile(&raw mut (*xprt).bc_xprt, ptr::null_mut()) };
         // SAFETY: By the type invariant, the [`Line`] holds this reference, which is dropped here.
         unsafe { bindings::xprt_put(xprt) };

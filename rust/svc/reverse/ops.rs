@@ -224,7 +224,8 @@ impl<S: Service> Ops<S> {
 ///
 /// # Safety
 ///
-/// `args` comes from the RPC client, and `args.bc_xprt` is the connection of `line`.
+/// `args` comes from the RPC client, and `args.bc_xprt` is the connection of `line`. The caller
+/// holds a reference to the connection.
 pub(crate) unsafe fn make<S: Service>(
     args: &bindings::xprt_create,
     line: &Line<S>,
