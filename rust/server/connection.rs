@@ -46,6 +46,7 @@ use xprtrdma_rdma::{
 };
 use xprtrdma_svc::{
     inbox::InboxOwner,
+    reverse::LineOwner,
     service::Accepted,
     sysctl::Version,
     trace,
@@ -119,6 +120,7 @@ impl Connection {
         let sizes = Sizes::on(&device, pd.max_send_sges(), longest_call, receive_size)
             .ok_or_else(not_supported)?;
         let inbox = InboxOwner::new()?;
+        let line = LineOwner::new()?;
         let terms = Terms {
             spoken: match Version::get() {
                 2 => Spoken::Both,
@@ -142,19 +144,10 @@ impl Connection {
             is_iwarp: device.ends_early,
         };
         let queue = door.queue.clone();
-        let inbox_handle = inbox.handle();
-        let handler = Handler::new(
-            &events,
-            &pd,
-            &abilities,
-            terms,
-            inbox_handle,
-            &ticker,
-            queue,
-        )?;
+        let handles = (inbox.handle(), line.handle());
+        let handler = Handler::new(&events, &pd, &abilities, terms, handles, &ticker, queue)?;
         let owner = Qp::create(&pd, &sizes.queues(), handler)?;
         let qp = owner.handle();
-        let line = qp.handler().callbacks.line.clone();
         let owner = KBox::pin_init(new_mutex!(Some(owner), "Connection::owner"), GFP_KERNEL)?;
         let peer = events.peer;
         let file = door.board.add(&qp, &events, device.name());

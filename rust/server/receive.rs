@@ -95,6 +95,7 @@ use xprtrdma_rdma::{
 };
 use xprtrdma_svc::{
     inbox::Inbox,
+    reverse::Line,
     sysctl::Counter,
     trace,
     util::WorkQueue, //
@@ -124,7 +125,7 @@ impl Handler {
         pd: &Arc<Pd>,
         device: &Device,
         terms: Terms,
-        inbox: Inbox<Rdma>,
+        (inbox, line): (Inbox<Rdma>, Line<Rdma>),
         ticker: &Arc<Ticker<Self>>,
         queue: Arc<WorkQueue>,
     ) -> Result<Self> {
@@ -136,7 +137,7 @@ impl Handler {
             terms,
             sizes,
             outbox: Outbox::new(grant, sizes.answers())?,
-            callbacks: Callbacks::new(&terms)?,
+            callbacks: Callbacks::new(&terms, line)?,
             arrivals: Arrivals::new(),
             watch: Watch::new(device.is_iwarp)?,
             ticker: ticker.clone(),

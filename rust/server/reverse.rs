@@ -51,7 +51,7 @@ use xprtrdma_svc::{
 /// The backchannel of one connection: calls from the server to the client.
 pub(crate) struct Callbacks {
     /// The object that passes replies to the calls that wait for replies.
-    pub(crate) line: Line<Rdma>,
+    line: Line<Rdma>,
     credits: Pin<KBox<SpinLock<Reverse>>>,
     /// The protocol version number of the client's first call, or zero until that call arrives.
     /// Completion handlers change the field, one handler at a time.
@@ -63,12 +63,13 @@ pub(crate) struct Callbacks {
 }
 
 impl Callbacks {
-    /// Creates the backchannel of a connection with the limits in `terms`.
-    pub(crate) fn new(terms: &Terms) -> Result<Self> {
+    /// Creates the backchannel of a connection with the limits in `terms`. Replies are passed to
+    /// `line`.
+    pub(crate) fn new(terms: &Terms, line: Line<Rdma>) -> Result<Self> {
         let reverse = Reverse::new(CALLBACKS.into(), terms);
         let lock = new_spinlock!(reverse, "Callbacks::credits");
         Ok(Self {
-            line: Line::new()?,
+            line,
             credits: KBox::pin_init(lock, GFP_KERNEL)?,
             version: AtomicU32::new(0),
             sent: Count::new(),

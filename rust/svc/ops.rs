@@ -13,7 +13,7 @@ use crate::{
     reply::Reply,
     reverse::{
         self,
-        Line, //
+        LineOwner, //
     },
     service::{
         Listening,
@@ -54,7 +54,7 @@ struct Listener<S: Service> {
 struct Connection<S: Service> {
     entry: Opaque<bindings::svcrdma_entry>,
     inbox: InboxOwner<S>,
-    line: Line<S>,
+    line: LineOwner<S>,
     connection: S::Connection,
 }
 
@@ -178,7 +178,7 @@ impl<S: Service> Ops<S> {
         let sender = S::sender(&of_us.connection);
         // SAFETY: This function's contract covers `args`, and `line` belongs to the connection in
         // `args`.
-        unsafe { reverse::make(args, &of_us.line, sender) }
+        unsafe { reverse::make(args, &of_us.line.handle(), sender) }
     }
 
     unsafe extern "C" fn accept(xprt: *mut bindings::svc_xprt) -> *mut bindings::svc_xprt {

@@ -56,6 +56,10 @@ pub struct Outgoing<'a> {
 /// client.
 pub struct Line<S: Service>(Arc<Shared<S>>);
 
+/// The owner of a [`Line`]. The owner cannot be cloned, so no two connections use the same
+/// [`Line`].
+pub struct LineOwner<S: Service>(Line<S>);
+
 impl<S: Service> Clone for Line<S> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
@@ -94,7 +98,7 @@ struct ReverseXprt<S: Service> {
     line: Line<S>,
 }
 
-impl<S: Service> Line<S> {
+impl<S: Service> LineOwner<S> {
     /// Creates a [`Line`] that no service uses yet. May sleep.
     pub fn new() -> Result<Self> {
         let state = State {
@@ -105,9 +109,46 @@ impl<S: Service> Line<S> {
         let shared = pin_init!(Shared {
             state <- new_spinlock!(state, "Line::state"),
         });
-        Ok(Self(Arc::pin_init(shared, GFP_KERNEL)?))
+        Ok(Self(Line(Arc::pin_init(shared, GFP_KERNEL)?)))
     }
 
+    /// Returns a reference to the [`Line`], for the code that receives replies.
+    pub fn handle(&self) -> Line<S> {
+        self.0.clone()
+    }
+
+    /// Ends the [`Line`] because the connection has ended. Afterwards no further calls are sent,
+    /// and the calls in flight fail. May sleep.
+    pub(crate) fn end(&self) {
+        let mut state = self.0 .0.state.lock();
+        state.ended = true;
+        let sender = state.sender.take();
+        if let Some(xprt) = state.xprt {
+            // SAFETY: By the type invariant, the transport is valid as long as the lock is held.
+            unsafe { bindings::xprt_disconnect_done(xprt.as_ptr()) };
+        }
+        drop(state);
+        // The lock is not held during this drop, because the drop may free other objects as well.
+        drop(sender);
+    }
+
+    /// Drops the reference to the transport, because the connection is about to be freed. May
+    /// sleep.
+    pub(crate) fn forget(&self) {
+        let xprt = self.0 .0.state.lock().xprt.take();
+        let Some(xprt) = xprt.map(NonNull::as_ptr) else {
+            return;
+        };
+        // SAFETY: The [`Line`] holds a reference to the transport. The connection is about to be
+        // freed, so no thread creates an RPC client on it. Another thread may read `bc_xprt` only
+        // when root writes to the sysfs file `add_xprt`, and does not dereference the value.
+        unsafe { ptr::write_volatile(&raw mut (*xprt).bc_xprt, ptr::null_mut()) };
+        // SAFETY: By the type invariant, the [`Line`] holds this reference, which is dropped here.
+        unsafe { bindings::xprt_put(xprt) };
+    }
+}
+
+impl<S: Service> Line<S> {
     /// Passes a reply to the call with this transaction id. Returns false if no call waits for the
     /// reply. Otherwise sets the maximum number of calls in flight to the result of `window`.
     ///
@@ -165,36 +206,6 @@ impl<S: Service> Line<S> {
     /// Returns the object that sends calls, or `None` if no calls can be sent.
     fn sender(&self) -> Option<S::Sender> {
         self.0.state.lock().sender.clone()
-    }
-
-    /// Ends the [`Line`] because the connection has ended. Afterwards no further calls are sent,
-    /// and the calls in flight fail. May sleep.
-    pub(crate) fn end(&self) {
-        let mut state = self.0.state.lock();
-        state.ended = true;
-        let sender = state.sender.take();
-        if let Some(xprt) = state.xprt {
-            // SAFETY: By the type invariant, the transport is valid as long as the lock is held.
-            unsafe { bindings::xprt_disconnect_done(xprt.as_ptr()) };
-        }
-        drop(state);
-        // The lock is not held during this drop, because the drop may free other objects as well.
-        drop(sender);
-    }
-
-    /// Drops the reference to the transport, because the connection is about to be freed. May
-    /// sleep.
-    pub(crate) fn forget(&self) {
-        let xprt = self.0.state.lock().xprt.take();
-        let Some(xprt) = xprt.map(NonNull::as_ptr) else {
-            return;
-        };
-        // SAFETY: The [`Line`] holds a reference to the transport. The connection is about to be
-        // freed, so no thread creates an RPC client on it. Another thread may read `bc_xprt` only
-        // when root writes to the sysfs file `add_xprt`, and does not dereference the value.
-        unsafe { ptr::write_volatile(&raw mut (*xprt).bc_xprt, ptr::null_mut()) };
-        // SAFETY: By the type invariant, the [`Line`] holds this reference, which is dropped here.
-        unsafe { bindings::xprt_put(xprt) };
     }
 }
 

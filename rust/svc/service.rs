@@ -7,7 +7,7 @@ use crate::{
     inbox::InboxOwner,
     reply::Reply,
     reverse::{
-        Line,
+        LineOwner,
         NotSent,
         Outgoing, //
     },
@@ -37,8 +37,8 @@ pub struct Accepted<S: Service> {
     pub connection: S::Connection,
     /// The queue of the calls that arrive on the connection.
     pub inbox: InboxOwner<S>,
-    /// The [`Line`] for the client's replies to calls of this server.
-    pub line: Line<S>,
+    /// The owner of the line that takes the client's replies to calls of this server.
+    pub line: LineOwner<S>,
     /// The address of this server.
     pub local: SocketAddr,
     /// The client's address.
@@ -116,8 +116,9 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// Returns the maximum length of a call to the client in bytes.
     fn longest_outgoing(sender: &Self::Sender) -> usize;
 
-    /// Sends a call to the client. The driver must pass the reply to [`Line::reply`]. Must not
-    /// sleep for long. May be called after the connection has ended.
+    /// Sends a call to the client. The driver must pass the reply to the line
+    /// ([`reply`](crate::reverse::Line::reply)). Must not sleep for long. May be called after the
+    /// connection has ended.
     fn call(sender: &Self::Sender, call: &Outgoing<'_>) -> Result<(), NotSent>;
 
     /// Ends the connection, because calls can no longer be sent to the client. Does not sleep.
