@@ -22,6 +22,20 @@
 //! | [`thread`] | priority and permissions of the calling thread |
 //! | [`time`] | jiffies, milliseconds, jitter |
 //! | `unloading` | unloading of the module (modules of the client and of the server only) |
+//!
+//! # Objects that must be dropped
+//!
+//! Safe code that uses the crates of this module cannot cause invalid accesses to memory, with one
+//! exception. Some objects make the kernel call code of the module until they are dropped:
+//! registrations, files, listeners and work queues. Safe code can prevent the drop, for example
+//! with `mem::forget` or with a cycle of references. The kernel would then call code of the module
+//! after the module was unloaded. So a driver must ensure that such objects are dropped before the
+//! module is unloaded.
+//!
+//! In the kernel crate, `driver::Registration` and `miscdevice::MiscDeviceRegistration` have the
+//! same exception. The registration of an interrupt handler has an unsafe constructor for this
+//! reason. The drivers of this module contain no unsafe code, so they could not call such a
+//! constructor.
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
