@@ -121,7 +121,7 @@ pub struct Window {
 ///
 /// # Invariants
 ///
-/// - `mr` is valid until `drop`.
+/// - `mr` is valid until `ended` is set.
 /// - `dev` is the device of `pd`.
 /// - `sg` has been initialised by `sg_init_table`, and has one entry for each page that the region
 ///   can hold.
@@ -146,6 +146,8 @@ struct Inner {
     /// Sequence number of the last invalidation on the send queue that was posted before the
     /// region's last registration. 0 if the region was never registered.
     queued_at: u64,
+    /// Whether [`Inner::deregister`] was called.
+    ended: bool,
     // The work requests for registration and invalidation. They are complete except for `next`, the
     // key, and the completion entry of the registration.
     reg: bindings::ib_reg_wr,
@@ -210,24 +212,33 @@ impl Inner {
             self.mapped = 0;
         }
     }
-}
 
-impl Drop for Inner {
-    fn drop(&mut self) {
+    /// Deregisters the region, which must not be used afterwards. Does nothing if it was called
+    /// before. Returns false if the device refuses; the key may then still give access to memory.
+    /// May sleep.
+    fn deregister(&mut self) -> bool {
+        if core::mem::replace(&mut self.ended, true) {
+            return true;
+        }
         if self.may_be_queued() {
             // The device may still use the region, so the region is never freed. The protection
             // domain must exist as long as the region, so a reference to it is leaked.
             // LOG: A fault of this module: the region is never freed. Report it.
             pr_err!("a region was dropped while a send queue may have its registration\n");
             self.cover_nothing();
-            self.unmap();
             core::mem::forget(self.pd.clone());
-            return;
+            return true;
         }
         // SAFETY: By the type invariant, the region is valid. No thread and no send queue uses it
-        // afterwards. Deregistration ends the peer's access, so unmapping afterwards is safe in
-        // every state.
-        unsafe { bindings::ib_dereg_mr_user(self.mr.as_ptr(), ptr::null_mut()) };
+        // afterwards.
+        unsafe { bindings::ib_dereg_mr_user(self.mr.as_ptr(), ptr::null_mut()) == 0 }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.deregister();
+        // Deregistration ends the peer's access, so unmapping afterwards is safe in every state.
         self.unmap();
     }
 }

@@ -39,7 +39,8 @@ pub(crate) const FIRST_DOORBELL: u32 = 2;
 ///
 /// Dropping the object deregisters the region, which may sleep. A region that was posted may only
 /// be dropped after its queue pair was shut down; if it is dropped earlier, the region and its
-/// memory are leaked.
+/// memory are leaked. The memory is also leaked if the device fails to deregister the region while
+/// another queue pair may share the domain's `ib_pd`.
 ///
 /// # Examples
 ///
@@ -97,11 +98,23 @@ impl<L: Lender> Drop for ExposedMr<L> {
             pr_err!("a region was dropped while its queue pair is in use\n");
             return;
         }
-        // SAFETY: The fields are dropped only here. The region is deregistered and unmapped before
-        // its memory goes back to the lender.
-        unsafe {
-            ManuallyDrop::drop(&mut self.inner);
-            ManuallyDrop::drop(&mut self.lender);
+        let ended = self.inner.deregister();
+        // If the deregistration fails, the key may still be valid. The region's own queue pair is
+        // drained, but the peer of a queue pair that shares the `ib_pd` can use the key.
+        let lost = cfg!(xprtrdma_rds) && self.posted != UNPOSTED && !ended;
+        if lost {
+            // INVARIANT: The mapping is leaked, and `sg` is not used again.
+            self.inner.mapped = 0;
+            // LOG: A fault of a device or its driver (only with `rds_rdma_rs`). The memory of the
+            // region is never freed.
+            pr_err!("the device does not give up a region: its memory is lost\n");
+        }
+        // SAFETY: The field is dropped only here.
+        unsafe { ManuallyDrop::drop(&mut self.inner) };
+        if !lost {
+            // SAFETY: The field is dropped only here. No peer can use the region any more, and the
+            // memory is unmapped.
+            unsafe { ManuallyDrop::drop(&mut self.lender) };
         }
     }
 }
@@ -218,7 +231,8 @@ impl<L: Lender> ExposedMr<L> {
 
     /// Makes the region idle if the queue pair of its domain is shut down. The region's key may
     /// still be valid. But no peer can use the key, because the domain never has another queue
-    /// pair.
+    /// pair. RDS lets several queue pairs share an `ib_pd`, so its module lacks this method.
+    #[cfg(not(xprtrdma_rds))]
     pub fn drained(self) -> Result<(IdleMr, L), Self> {
         if self.inner.pd.is_drained() {
             Ok(self.reclaim())

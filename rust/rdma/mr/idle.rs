@@ -58,6 +58,7 @@ impl IdleMr {
                 .min(pd.max_entry() as usize),
             offset: 0,
             queued_at: 0,
+            ended: false,
             reg: Default::default(),
             inv: Default::default(),
             pd: pd.clone(),

@@ -266,7 +266,7 @@ impl<H: QpHandler> QpOwner<H> {
     ///
     /// Until it is destroyed, the queue pair may contain references to regions. So regions should
     /// be deregistered after the owner was dropped. The memory of a region can be returned to its
-    /// lender earlier, see [`ExposedMr::drained`](crate::mr::ExposedMr::drained).
+    /// lender earlier, see `ExposedMr::drained`.
     ///
     /// Idempotent. May sleep; must not be called by the handler.
     pub fn shut_down(&mut self) {
