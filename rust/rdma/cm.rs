@@ -121,7 +121,8 @@ struct Context {
     has_device: Atomic<bool>,
     /// Whether the local address of the id is known. Once known, it does not change.
     resolved: Atomic<bool>,
-    /// Held during the calls that bind the id, start address resolution, connect or disconnect.
+    /// Held during the calls that bind the id, start address resolution, create its queue pair,
+    /// connect or disconnect.
     #[pin]
     calls: Mutex<()>,
 }
@@ -138,9 +139,9 @@ struct Context {
 /// - The thread that binds the id or starts address resolution holds `context.calls`. The lock is
 ///   needed because the CM changes the id's state to "bound" before it writes the address and the
 ///   device of the id.
-/// - The thread that connects or disconnects the id holds `context.calls`. The lock is needed
-///   because the CM stores the objects of a request in the id, and frees them without a lock when
-///   the request fails.
+/// - The thread that connects or disconnects the id, or creates its queue pair, holds
+///   `context.calls`. The lock is needed because the CM stores the objects of a request in the id,
+///   and frees them without a lock when the request fails. All three calls use these objects.
 /// - The id is dropped only where the thread may sleep, and not by its own handler.
 ///
 /// # Examples
@@ -187,10 +188,10 @@ pub struct CmId {
 
 // SAFETY: Any thread may use an id.
 unsafe impl Send for CmId {}
-// SAFETY: The lock `calls` serialises binding, the start of address resolution, connecting and
-// disconnecting. For all other calls, the CM checks the id's state under a lock of its own. No
-// field of the id is read before it has its final value. The only exception is the source address
-// on iWARP (see `local_addr`).
+// SAFETY: The lock `calls` serialises binding, the start of address resolution, the creation of the
+// queue pair, connecting and disconnecting. For all other calls, the CM checks the id's state under
+// a lock of its own. No field of the id is read before it has its final value. The only exception
+// is the source address on iWARP (see `local_addr`).
 unsafe impl Sync for CmId {}
 
 impl CmId {
@@ -352,6 +353,24 @@ impl CmId {
         } else {
             Ok(())
         }
+    }
+
+    /// Creates a queue pair on the id, and returns it. May sleep.
+    ///
+    /// # Safety
+    ///
+    /// The domain `pd` and the completion queues in `attr` are valid, and on the device of the id.
+    pub(crate) unsafe fn create_qp(
+        &self,
+        pd: *mut bindings::ib_pd,
+        attr: &mut bindings::ib_qp_init_attr,
+    ) -> Result<NonNull<bindings::ib_qp>> {
+        let _calls = self.context.calls.lock();
+        // SAFETY: By the type invariant, `id` is valid. No other thread connects it now. The
+        // caller's contract covers the other arguments.
+        to_result(unsafe { bindings::rdma_create_qp(self.as_raw(), pd, attr) })?;
+        // SAFETY: A successful call has set the id's queue pair.
+        NonNull::new(unsafe { (*self.as_raw()).qp }).ok_or(ENOMEM)
     }
 
     pub(crate) fn as_raw(&self) -> *mut bindings::rdma_cm_id {

@@ -38,10 +38,9 @@ use crate::{
 use core::{
     cell::UnsafeCell,
     ops::Deref,
-    ptr::{self, NonNull}, //
+    ptr, //
 };
 use kernel::{
-    error::to_result,
     prelude::*,
     sync::{
         atomic::{
@@ -98,13 +97,10 @@ impl<H: QpHandler> Qp<H> {
             port_num: u32::MAX,
             ..Default::default()
         };
-        let id = pd.id().as_raw();
-        // SAFETY: The id, the domain and the completion queue are valid and on one device.
-        to_result(unsafe { bindings::rdma_create_qp(id, pd.as_raw(), &mut attr) })?;
-        // SAFETY: A successful call has set the id's queue pair.
-        let qp = unsafe { (*id).qp };
+        // SAFETY: The domain and the completion queue are valid, and on the device of the id.
+        let qp = unsafe { pd.id().create_qp(pd.as_raw(), &mut attr) }?;
         let raw = RawQp {
-            qp: NonNull::new(qp).ok_or(ENOMEM)?,
+            qp,
             reports,
             gone: Atomic::new(false),
             pd: pd.clone(),
