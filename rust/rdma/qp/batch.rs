@@ -94,6 +94,14 @@ impl<H: QpHandler> Qp<H> {
     }
 }
 
+/// Returns whether a message may have `len` bytes if the batch has space for `max_len`. A message
+/// must have a byte, because some adapters (mlx4) take an element of zero bytes for one of 2 GiB.
+#[inline(always)]
+fn may_send(len: usize, max_len: usize) -> bool {
+    // NO-OVERFLOW: The result for a length of zero is the maximum of `usize`, which is not less.
+    len.wrapping_sub(1) < max_len
+}
+
 /// The [`Lender`] type of a message without memory regions.
 #[cfg(xprtrdma_server)]
 pub(super) struct Nothing;
@@ -158,7 +166,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
         if !regions.iter().all(|r| r.may_be_posted(&self.qp.pd)) {
             return Err(EINVAL);
         }
-        if len > self.max_len {
+        if !may_send(len, self.max_len) {
             return Err(EINVAL);
         }
         // CAST: A list of regions in memory has far fewer than 2^32 elements.
@@ -196,7 +204,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
     /// requests may have been posted.
     ///
     /// Returns `EINVAL`, and does nothing, if a region belongs to another domain than the queue
-    /// pair, or was posted since it was mapped.
+    /// pair, or was posted since it was mapped. Does the same if `len` is zero, or if the batch has
+    /// less space.
     #[inline(always)]
     pub fn post<L: Lender>(self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
         self.post_now(len, regions, false)

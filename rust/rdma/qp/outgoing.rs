@@ -7,7 +7,7 @@ use xprtrdma_bindings as bindings;
 /// The message of a Send.
 #[derive(Clone, Copy, Debug)]
 pub struct Message {
-    /// Number of bytes to send, from the beginning of the buffer.
+    /// Number of bytes to send, from the beginning of the buffer. Must not be zero.
     pub len: usize,
     /// A key of the peer. The peer's device invalidates the key when the message arrives.
     pub invalidate: Option<u32>,

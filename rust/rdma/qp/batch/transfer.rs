@@ -3,6 +3,7 @@
 //! Posting transfers, with or without a message ([`SendBatch::post_transfer`]).
 
 use super::{
+    may_send,
     Nothing,
     SendBatch, //
 };
@@ -33,7 +34,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
     /// returned, the connection has failed, and the queue pair keeps what was posted.
     ///
     /// Returns `EINVAL`, and does nothing, if the pages are mapped in another domain, or if regions
-    /// of the transfer were posted before. Returns `E2BIG` if the batch has not enough space.
+    /// of the transfer were posted before. Returns `E2BIG` if the batch has not enough space, or if
+    /// the message has no bytes.
     #[cfg_attr(xprtrdma_rds, inline(always))]
     #[cfg_attr(not(xprtrdma_rds), inline)]
     pub fn post_transfer(self, transfer: KBox<Transfer>, message: Option<Message>) -> Result {
@@ -73,7 +75,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
         // NO-OVERFLOW: Vectors in memory have far fewer than 2^32 elements.
         let wrs = transfer.wrs().wrapping_add(u32::from(SENDS));
         let len = message.len;
-        if wrs > max_wrs || len > max_len {
+        if wrs > max_wrs || (SENDS && !may_send(len, max_len)) {
             return Err(E2BIG);
         }
         let sq = &mut *guard;

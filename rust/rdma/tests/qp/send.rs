@@ -163,6 +163,25 @@ mod suite {
     }
 
     #[test]
+    fn a_message_has_bytes() -> Test {
+        let pair = Pair::connected()?;
+        for max_len in [0, 10] {
+            for later in [false, true] {
+                let batch = pair.owner.begin(max_len, 1).map_err(|_| EAGAIN)?;
+                let posted = match later {
+                    false => batch.post::<Lent>(0, &mut []),
+                    true => batch.post_later::<Lent>(0, &mut []),
+                };
+                ensure_eq!(posted, Err(EINVAL));
+            }
+        }
+        pair.send(1, 0)?;
+        ensure_eq!(pair.peer().sends(), 1);
+        ensure_eq!(pair.peer().look(0)?.len, 1);
+        Ok(())
+    }
+
+    #[test]
     fn a_post_that_fails_closes_the_queue() -> Test {
         let pair = Pair::connected()?;
         Verb::PostSend.fail(1);
