@@ -283,9 +283,14 @@ impl CmId {
     }
 
     /// Starts route resolution, which ends with the event [`CmEvent::RouteResolved`] or
-    /// [`CmEvent::RouteError`] within `timeout_ms`. May sleep.
+    /// [`CmEvent::RouteError`] within `timeout_ms`. Returns `EINVAL` before the event
+    /// [`CmEvent::AddrResolved`]. May sleep.
     pub fn resolve_route(&self, timeout_ms: u32) -> Result {
-        // SAFETY: By the type invariant, `id` is valid.
+        // The CM changes the id's state to "address resolved" before it sets the device.
+        if !self.is_resolved() {
+            return Err(EINVAL);
+        }
+        // SAFETY: By the type invariant, `id` is valid. It has a device.
         to_result(unsafe { bindings::rdma_resolve_route(self.as_raw(), timeout_ms as usize) })
     }
 

@@ -67,12 +67,15 @@ impl CmId {
     }
 
     /// Returns the GIDs of this end and of the peer. Must be called after route resolution, or for
-    /// the id of a connection request. Both GIDs are zero if the id has no device yet.
+    /// the id of a connection request. Both GIDs are zero before the address is resolved.
     pub fn gids(&self) -> ([u8; 16], [u8; 16]) {
+        if !self.is_resolved() {
+            return Default::default();
+        }
         let mut own = bindings::ib_gid::default();
         let mut peer = bindings::ib_gid::default();
-        // SAFETY: By the type invariant `id` is valid. The callee reads addresses that do not
-        // change any more, and writes both GIDs.
+        // SAFETY: By the type invariant `id` is valid. It has a device. The callee reads addresses
+        // that do not change any more, and writes both GIDs.
         unsafe { bindings::rdma_read_gids(self.as_raw(), &mut own, &mut peer) };
         let bytes = |gid: &bindings::ib_gid| {
             // SAFETY: Both members of the union consist of plain bytes.
