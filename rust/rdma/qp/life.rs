@@ -98,7 +98,18 @@ impl<H: QpHandler> Qp<H> {
             ..Default::default()
         };
         // SAFETY: The domain and the completion queue are valid, and on the device of the id.
-        let qp = unsafe { pd.id().create_qp(pd.as_raw(), &mut attr) }?;
+        let made = unsafe { pd.id().create_qp(pd.as_raw(), &mut attr) };
+        let qp = match made {
+            Ok(qp) => qp,
+            Err(error) => {
+                if cq.is_used() {
+                    // The device has not destroyed a queue pair that could not be prepared. So the
+                    // objects that it may use are never freed.
+                    core::mem::forget((reports, cq, handler, pd.clone()));
+                }
+                return Err(error);
+            }
+        };
         let raw = RawQp {
             qp,
             reports,
@@ -117,8 +128,9 @@ impl<H: QpHandler> Qp<H> {
             Err(error) => {
                 if !raw.destroy(&cq) {
                     // The device possibly still uses the queue pair and the completion queue, so
-                    // they are never freed.
-                    core::mem::forget((raw, cq));
+                    // they are never freed. The handler keeps the work queue of the completion
+                    // queue.
+                    core::mem::forget((raw, cq, handler));
                 }
                 return Err(error);
             }
