@@ -1,15 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The module's own work queues ([`WorkQueue`]).
+//! The module's own work queues ([`WorkQueue`]), and delayed work items ([`KeepsQueue`]).
+//!
+//! The timer of a delayed work item uses the work queue when it expires, and the end of a queue
+//! does not wait for timers. So only an item that keeps its queue can be delayed.
 
-use core::ptr::NonNull;
+use core::ptr::{
+    self,
+    NonNull, //
+};
 use kernel::{
+    alloc::{
+        AllocError,
+        Flags, //
+    },
     container_of,
     prelude::*,
     sync::Arc,
+    time::Jiffies,
     workqueue::{
         HasDelayedWork,
         Queue,
+        RawWorkItem,
         Work,
         WorkItem, //
     },
@@ -20,7 +32,7 @@ use xprtrdma_bindings as bindings;
 /// memory. The queue is visible in sysfs.
 ///
 /// Dropping the queue waits until all its work has ended, so the code of a work item is never
-/// unloaded while it runs.
+/// unloaded while it runs. A work item must not drop the queue on which it runs.
 ///
 /// # Invariants
 ///
@@ -59,10 +71,10 @@ impl WorkQueue {
         unsafe { kernel::bindings::__flush_workqueue(self.0.as_ptr()) }
     }
 
-    /// Returns the queue, for queueing work.
-    pub fn queue(&self) -> &Queue {
+    /// Returns the queue, for queueing work without a delay.
+    pub fn queue(&self) -> &PromptQueue {
         // SAFETY: By the type invariant the queue is valid as long as `self`.
-        unsafe { Queue::from_raw(self.0.as_ptr()) }
+        PromptQueue::of(unsafe { Queue::from_raw(self.0.as_ptr()) })
     }
 }
 
@@ -71,6 +83,104 @@ impl Drop for WorkQueue {
         // SAFETY: By the type invariant the queue is valid. It is not used again.
         unsafe { kernel::bindings::destroy_workqueue(self.0.as_ptr()) }
     }
+}
+
+/// A work queue that accepts only work without a delay.
+#[repr(transparent)]
+pub struct PromptQueue(Queue);
+
+impl PromptQueue {
+    /// Restricts a queue to work without a delay.
+    #[inline]
+    pub fn of(queue: &Queue) -> &Self {
+        // CAST: The type is transparent.
+        // SAFETY: The pointer comes from a reference with the same lifetime.
+        unsafe { &*ptr::from_ref(queue).cast() }
+    }
+
+    /// Returns the pointer for C code.
+    #[inline]
+    pub fn as_raw(&self) -> *mut bindings::workqueue_struct {
+        // CAST: A `Queue` is a transparent `workqueue_struct`.
+        ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// Queues a work item. Fails if the item is already queued.
+    pub fn enqueue<W, const ID: u64>(&self, item: W) -> W::EnqueueOutput
+    where
+        W: RawWorkItem<ID> + Send + 'static,
+    {
+        self.0.enqueue(item)
+    }
+
+    /// Queues a work item that calls the closure.
+    pub fn try_spawn<T: 'static + Send + FnOnce()>(
+        &self,
+        flags: Flags,
+        func: T,
+    ) -> Result<(), AllocError> {
+        self.0.try_spawn(flags, func)
+    }
+}
+
+/// An object with delayed work items that keeps the work queue on which they run.
+///
+/// # Examples
+///
+/// ```
+/// # use kernel::{impl_has_delayed_work, new_delayed_work, prelude::*, sync::Arc};
+/// # use kernel::workqueue::{DelayedWork, WorkItem};
+/// # use xprtrdma_base::queue::{enqueue_delayed, KeepsQueue, WorkQueue};
+/// #[pin_data]
+/// struct Reminder {
+///     queue: Arc<WorkQueue>,
+///     #[pin]
+///     work: DelayedWork<Self>,
+/// }
+///
+/// impl_has_delayed_work! {
+///     impl HasDelayedWork<Self> for Reminder { self.work }
+/// }
+///
+/// impl KeepsQueue for Reminder {
+///     fn work_queue(&self) -> &WorkQueue {
+///         &self.queue
+///     }
+/// }
+///
+/// impl WorkItem for Reminder {
+///     type Pointer = Arc<Self>;
+///
+///     fn run(_: Arc<Self>) {
+///         pr_info!("it is time\n");
+///     }
+/// }
+///
+/// /// Logs a message after 1000 jiffies. `queue` must exist until then.
+/// fn remind(queue: Arc<WorkQueue>) -> Result {
+///     let work = new_delayed_work!("Reminder::work");
+///     let item = Arc::pin_init(pin_init!(Reminder { queue, work <- work }), GFP_KERNEL)?;
+///     enqueue_delayed(item, 1000).map_err(|_| EBUSY)
+/// }
+/// ```
+pub trait KeepsQueue: Send + Sync + 'static {
+    /// Returns the work queue. Other code must keep the queue, too, until the items have run: a
+    /// work item must not drop the queue on which it runs.
+    fn work_queue(&self) -> &WorkQueue;
+}
+
+/// Queues a delayed work item on the queue that it keeps. Returns the item if it is already queued,
+/// or is being cancelled.
+pub fn enqueue_delayed<T, const ID: u64>(item: Arc<T>, delay: Jiffies) -> Result<(), Arc<T>>
+where
+    T: KeepsQueue + WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID>,
+{
+    let raw = item.work_queue().0;
+    // SAFETY: `item` keeps the queue: `work_queue` may borrow it as long as `item` is borrowed. The
+    // kernel owns a reference to the item until the item runs, so no code drops or changes the item
+    // before its timer has used the queue. The end of the queue waits until the item has run.
+    let queue: &Queue = unsafe { Queue::from_raw(raw.as_ptr()) };
+    queue.enqueue_delayed::<Arc<T>, ID>(item, delay)
 }
 
 /// Cancels a delayed work item. If the item is running, waits until the item has ended. During the

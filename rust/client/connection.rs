@@ -50,8 +50,7 @@ use kernel::{
         Arc,
         SetOnce,
         SpinLock, //
-    },
-    workqueue::Queue,
+    }, //
 };
 use xprtrdma_proto::{
     conn::{
@@ -88,7 +87,10 @@ use xprtrdma_rdma::{
 use xprtrdma_sunrpc::{
     call::Waiting,
     common::Common,
-    util::Jiffies,
+    util::{
+        Jiffies,
+        PromptQueue, //
+    },
     xprt::{
         BackRef,
         Xprt, //
@@ -219,7 +221,7 @@ impl Connection {
 
     /// Returns the work queue that handles received messages and completions.
     #[inline]
-    pub(crate) fn completions(&self) -> &Queue {
+    pub(crate) fn completions(&self) -> &PromptQueue {
         self.services.common.completions().queue()
     }
 

@@ -48,10 +48,13 @@ use kernel::{
         Full,
         Relaxed, //
     },
-    types::Opaque,
-    workqueue::Queue, //
+    types::Opaque, //
 };
-use xprtrdma_base::{access_once::AccessOnce, NAME};
+use xprtrdma_base::{
+    access_once::AccessOnce,
+    queue::PromptQueue,
+    NAME, //
+};
 use xprtrdma_bindings as bindings;
 
 /// Maximum number of completions that a polling thread handles after a wake-up. The thread leaves
@@ -92,7 +95,7 @@ impl Cq {
     pub(crate) unsafe fn new(
         device: *mut bindings::ib_device,
         len: c_int,
-        queue: &Queue,
+        queue: &PromptQueue,
     ) -> Result<Pin<KBox<Self>>> {
         let cq = KBox::<Self>::new_uninit(GFP_KERNEL)?;
         let context = ptr::from_ref(&*cq).cast_mut().cast();

@@ -166,8 +166,8 @@ impl RawQp {
 ///   entries of the drain, they are the only completion entries of work requests on the queue pair.
 /// - Handlers run only while the owner exists. The owner holds a reference, so a handler may create
 ///   another reference from its borrowed reference.
-/// - The work queue of `handler` outlives `cq`: a [`Queue`] is always borrowed, so `handler` keeps
-///   the owner of the queue alive. `handler` never changes, and is dropped after `cq`.
+/// - The work queue of `handler` outlives `cq`: a `PromptQueue` is always borrowed, so `handler`
+///   keeps the owner of the queue alive. `handler` never changes, and is dropped after `cq`.
 /// - The `ib_qp` is used only under the lock of an open queue, or by `shutdown`, which closes both
 ///   queues.
 /// - Each buffer of the tables of `rq` is in one of four places: it is posted, it is in `free`, it
@@ -182,15 +182,15 @@ impl RawQp {
 /// # Examples
 ///
 /// ```
-/// # use kernel::{prelude::*, sync::{Arc, ArcBorrow}, workqueue::Queue};
-/// # use xprtrdma_base::{lend::Lender, queue::WorkQueue};
+/// # use kernel::{prelude::*, sync::{Arc, ArcBorrow}};
+/// # use xprtrdma_base::{lend::Lender, queue::{PromptQueue, WorkQueue}};
 /// # use xprtrdma_rdma::{mr::{ExposedMr, LocalInvalidation}, pd::Pd, qp::*};
 /// struct Client {
 ///     queue: WorkQueue,
 /// }
 ///
 /// impl QpHandler for Client {
-///     fn queue(&self) -> &Queue {
+///     fn queue(&self) -> &PromptQueue {
 ///         self.queue.queue()
 ///     }
 ///

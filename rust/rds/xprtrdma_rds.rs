@@ -44,7 +44,10 @@ pub mod util {
         log::*,
         net::Net,
         new_spinlock,
-        queue::WorkQueue,
+        queue::{
+            PromptQueue,
+            WorkQueue, //
+        },
         spin::SpinLock, //
     };
 

@@ -18,7 +18,6 @@ use kernel::{
         ArcBorrow,
         Mutex, //
     },
-    workqueue::Queue, //
 };
 use xprtrdma_rdma::{
     failure::Opcode,
@@ -50,6 +49,7 @@ use xprtrdma_rds::{
         no_buffers,
         not_connected,
         protocol_error,
+        PromptQueue,
         Show,
         WorkQueue, //
     }, //
@@ -298,7 +298,7 @@ impl Inflow {
 }
 
 impl QpHandler for Handler {
-    fn queue(&self) -> &Queue {
+    fn queue(&self) -> &PromptQueue {
         self.queue.queue()
     }
 

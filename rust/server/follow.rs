@@ -30,7 +30,9 @@ use xprtrdma_svc::{
     bell::Bell,
     util::{
         cancel_delayed_sync,
+        enqueue_delayed,
         Jiffies,
+        KeepsQueue,
         WorkQueue, //
     }, //
 };
@@ -58,6 +60,12 @@ pub(crate) struct Follower {
 
 impl_has_delayed_work! {
     impl HasDelayedWork<Self, AGAIN> for Follower { self.again }
+}
+
+impl KeepsQueue for Follower {
+    fn work_queue(&self) -> &WorkQueue {
+        &self.queue
+    }
 }
 
 impl Follower {
@@ -108,9 +116,8 @@ impl Follower {
             return false;
         }
         let delay = Jiffies::from_ms(PAUSE_MS).count();
-        let queue = self.queue.queue();
         // Queueing fails only if the work item is already queued.
-        let _ = queue.enqueue_delayed::<Arc<Self>, AGAIN>(self.clone(), delay);
+        let _ = enqueue_delayed::<Self, AGAIN>(self.clone(), delay);
         true
     }
 

@@ -54,7 +54,6 @@ use kernel::{
         Arc,
         ArcBorrow, //
     },
-    workqueue::Queue, //
 };
 use xprtrdma_proto::{
     responder::{
@@ -98,7 +97,10 @@ use xprtrdma_svc::{
     reverse::Line,
     sysctl::Counter,
     trace,
-    util::WorkQueue, //
+    util::{
+        PromptQueue,
+        WorkQueue, //
+    }, //
 };
 
 /// The handler of a connection's completions.
@@ -299,7 +301,7 @@ impl Handler {
 }
 
 impl QpHandler for Handler {
-    fn queue(&self) -> &Queue {
+    fn queue(&self) -> &PromptQueue {
         self.queue.queue()
     }
 

@@ -47,8 +47,10 @@ use xprtrdma_rdma::qp::{
 };
 use xprtrdma_svc::util::{
     cancel_delayed_sync,
+    enqueue_delayed,
     now_ms,
     Jiffies,
+    KeepsQueue,
     WorkQueue, //
 };
 
@@ -83,6 +85,12 @@ impl_has_delayed_work! {
 
 impl_has_delayed_work! {
     impl{H: Tended} HasDelayedWork<Self, RETRY> for Ticker<H> { self.retry }
+}
+
+impl<H: Tended> KeepsQueue for Ticker<H> {
+    fn work_queue(&self) -> &WorkQueue {
+        &self.queue
+    }
 }
 
 impl<H: Tended> Ticker<H> {
@@ -130,8 +138,7 @@ impl<H: Tended> Ticker<H> {
             // CAST: `ms` is a few seconds.
             let delay = Jiffies::from_ms(ms as u32).count();
             // The call fails only if the work item is already queued.
-            let queue = self.queue.queue();
-            let _ = queue.enqueue_delayed::<Arc<Self>, ID>(self.clone(), delay);
+            let _ = enqueue_delayed::<Self, ID>(self.clone(), delay);
         }
     }
 

@@ -45,6 +45,12 @@ pub mod util {
         compat::number,
         log::*,
         net::Net,
+        queue::{
+            enqueue_delayed,
+            KeepsQueue,
+            PromptQueue,
+            WorkQueue, //
+        },
         random::*,
         thread::*,
         time::*, //

@@ -58,6 +58,9 @@ pub mod util {
         new_spinlock,
         queue::{
             cancel_delayed_sync,
+            enqueue_delayed,
+            KeepsQueue,
+            PromptQueue,
             WorkQueue, //
         },
         spin::{

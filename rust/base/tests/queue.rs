@@ -9,6 +9,8 @@ use super::{
 };
 use crate::queue::{
     cancel_delayed_sync,
+    enqueue_delayed,
+    KeepsQueue,
     WorkQueue, //
 };
 use kernel::{
@@ -33,11 +35,18 @@ use kernel::{
 struct Counter {
     #[pin]
     work: DelayedWork<Self>,
+    queue: Arc<WorkQueue>,
     runs: Atomic<u32>,
 }
 
 impl_has_delayed_work! {
     impl HasDelayedWork<Self> for Counter { self.work }
+}
+
+impl KeepsQueue for Counter {
+    fn work_queue(&self) -> &WorkQueue {
+        &self.queue
+    }
 }
 
 impl WorkItem for Counter {
@@ -49,9 +58,11 @@ impl WorkItem for Counter {
 }
 
 fn counter() -> Result<Arc<Counter>> {
+    let queue = Arc::new(WorkQueue::new(c"kunit")?, GFP_KERNEL)?;
     Arc::pin_init(
         pin_init!(Counter {
             work <- new_delayed_work!("Counter::work"),
+            queue,
             runs: Atomic::new(0),
         }),
         GFP_KERNEL,
@@ -84,29 +95,21 @@ mod suite {
 
     #[test]
     fn delayed_work_can_be_taken_back() -> Test {
-        let queue = WorkQueue::new(c"kunit")?;
         let item = counter()?;
         // Cancelling an item that is not queued does nothing.
         cancel_delayed_sync(&item);
         for _ in 0..3 {
-            queue
-                .queue()
-                .enqueue_delayed(item.clone(), 100_000)
-                .map_err(|_| EBUSY)?;
+            enqueue_delayed(item.clone(), 100_000).map_err(|_| EBUSY)?;
             // Cancelling a queued item returns the queue's reference. If this reference leaked,
             // kmemleak would report the item.
             cancel_delayed_sync(&item);
         }
         ensure_eq!(item.runs.load(Relaxed), 0);
-        queue
-            .queue()
-            .enqueue_delayed(item.clone(), 0)
-            .map_err(|_| EBUSY)?;
-        queue.flush();
+        enqueue_delayed(item.clone(), 0).map_err(|_| EBUSY)?;
+        item.queue.flush();
         ensure_eq!(item.runs.load(Relaxed), 1);
         // Cancelling an item that has already run does nothing.
         cancel_delayed_sync(&item);
-        drop(queue);
         Ok(())
     }
 

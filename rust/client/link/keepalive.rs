@@ -44,8 +44,11 @@ use xprtrdma_rdma::qp::{
 };
 use xprtrdma_sunrpc::{
     util::{
+        enqueue_delayed,
         Jiffies,
-        NoFs, //
+        KeepsQueue,
+        NoFs,
+        WorkQueue, //
     },
     xprt::Xprt, //
 };
@@ -53,6 +56,12 @@ use xprtrdma_sunrpc::{
 /// Interval between two checks of a connection whose peer may be out of reach. The interval is
 /// short, because the next probe can be due immediately after a response of the peer.
 const NEXT_LOOK: Millis = Millis::new(250);
+
+impl KeepsQueue for Link {
+    fn work_queue(&self) -> &WorkQueue {
+        self.services().common().looks()
+    }
+}
 
 impl Link {
     /// Queues the next check of the connection. The check happens at the state machine's next tick
@@ -64,9 +73,8 @@ impl Link {
         let span = soon.map_or(span, |soon| soon.min(span));
         let ms = u32::try_from(span.get()).unwrap_or(u32::MAX);
         let delay = Jiffies::from_ms(ms).count().max(1);
-        let queue = self.services().common().looks().queue();
         // If queueing fails, the work item is being cancelled, or a check is already queued.
-        let _ = queue.enqueue_delayed::<Arc<Self>, KEEPALIVE_WORK>(self.clone(), delay);
+        let _ = enqueue_delayed::<Self, KEEPALIVE_WORK>(self.clone(), delay);
     }
 
     /// Performs one check of the connection.
@@ -137,9 +145,8 @@ impl Link {
     /// Queues the probe that the state machine requested. The probe has a separate work item,
     /// because the work item `suspicion` may already be queued for a later time.
     fn probe_soon(self: &Arc<Self>) {
-        let queue = self.services().common().looks().queue();
         // Queueing fails only if the work item is being cancelled or is already queued.
-        let _ = queue.enqueue_delayed::<Arc<Self>, PROBE_WORK>(self.clone(), 1);
+        let _ = enqueue_delayed::<Self, PROBE_WORK>(self.clone(), 1);
     }
 
     /// Queues a check of the connection if the state machine suspects that the peer is out of
@@ -154,9 +161,8 @@ impl Link {
     fn look_at_suspicion(self: &Arc<Self>, span: Millis) {
         let ms = u32::try_from(span.get()).unwrap_or(u32::MAX);
         let delay = Jiffies::from_ms(ms).count().max(1);
-        let queue = self.services().common().looks().queue();
         // Queueing fails only if the work item is being cancelled or is already queued.
-        let _ = queue.enqueue_delayed::<Arc<Self>, SUSPICION_WORK>(self.clone(), delay);
+        let _ = enqueue_delayed::<Self, SUSPICION_WORK>(self.clone(), delay);
     }
 }
 

@@ -28,8 +28,7 @@ use kernel::{
         ArcBorrow,
         CondVar,
         SpinLock, //
-    },
-    workqueue::Queue, //
+    }, //
 };
 use xprtrdma_proto::{
     rail::{
@@ -64,7 +63,8 @@ use xprtrdma_sunrpc::{
     common::Common,
     util::{
         Jiffies,
-        NoFs, //
+        NoFs,
+        PromptQueue, //
     },
     xprt::Xprt, //
 };
@@ -208,7 +208,7 @@ impl CmHandler for Answers {
 struct Idle(Arc<Common>);
 
 impl QpHandler for Idle {
-    fn queue(&self) -> &Queue {
+    fn queue(&self) -> &PromptQueue {
         self.0.completions().queue()
     }
 

@@ -29,8 +29,7 @@ use crate::{
 };
 use kernel::{
     prelude::*,
-    sync::ArcBorrow,
-    workqueue::Queue, //
+    sync::ArcBorrow, //
 };
 use xprtrdma_proto::{
     conn::{
@@ -79,11 +78,12 @@ use xprtrdma_rdma::{
 use xprtrdma_sunrpc::{
     call::Pinned,
     slot::Slot,
-    trace, //
+    trace,
+    util::PromptQueue, //
 };
 
 impl QpHandler for Connection {
-    fn queue(&self) -> &Queue {
+    fn queue(&self) -> &PromptQueue {
         self.completions()
     }
 

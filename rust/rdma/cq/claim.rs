@@ -9,13 +9,14 @@ use super::{
     poller,
     Cq, //
 };
-use core::ptr;
 use kernel::{
     error::to_result,
-    prelude::*,
-    workqueue::Queue, //
+    prelude::*, //
 };
-use xprtrdma_base::access_once::AccessOnce;
+use xprtrdma_base::{
+    access_once::AccessOnce,
+    queue::PromptQueue, //
+};
 use xprtrdma_bindings as bindings;
 
 impl Cq {
@@ -26,16 +27,10 @@ impl Cq {
     ///
     /// The completion queue is not used yet. The context of the completion queue is this object.
     /// `queue` outlives the completion queue.
-    pub(super) unsafe fn watch(&self, queue: &Queue) -> Result {
+    pub(super) unsafe fn watch(&self, queue: &PromptQueue) -> Result {
         // SAFETY: By the caller's contract the queue is not used yet. It is polled by a work item,
         // and is not shared.
-        to_result(unsafe {
-            bindings::ib_cq_set_claim(
-                self.as_raw(),
-                ptr::from_ref(queue).cast_mut().cast(),
-                Some(claim),
-            )
-        })
+        to_result(unsafe { bindings::ib_cq_set_claim(self.as_raw(), queue.as_raw(), Some(claim)) })
     }
 
     /// Queues the work item, which polls the completion queue. May be called in any context.

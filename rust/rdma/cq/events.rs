@@ -17,11 +17,11 @@ use super::{
     Cq, //
 };
 use core::ptr;
-use kernel::{
-    prelude::*,
-    workqueue::Queue, //
+use kernel::prelude::*;
+use xprtrdma_base::{
+    access_once::AccessOnce,
+    queue::PromptQueue, //
 };
-use xprtrdma_base::access_once::AccessOnce;
 use xprtrdma_bindings as bindings;
 
 impl Cq {
@@ -32,11 +32,11 @@ impl Cq {
     ///
     /// The completion queue is not used yet. The context of the completion queue is this object.
     /// `queue` outlives the completion queue.
-    pub(super) unsafe fn watch(&self, queue: &Queue) -> Result {
+    pub(super) unsafe fn watch(&self, queue: &PromptQueue) -> Result {
         let raw = self.as_raw();
         // SAFETY: By the caller's contract no other thread reads the fields.
         unsafe {
-            (*raw).comp_wq = ptr::from_ref(queue).cast_mut().cast();
+            (*raw).comp_wq = queue.as_raw();
             (*work_of(raw)).func = Some(work);
         }
         Ok(())

@@ -14,10 +14,9 @@ use crate::{
 };
 #[cfg(xprtrdma_server)]
 use kernel::prelude::*;
-use kernel::{
-    sync::ArcBorrow,
-    workqueue::Queue, //
-};
+use kernel::sync::ArcBorrow;
+use xprtrdma_base::queue::PromptQueue;
+
 /// Handles the completions of one [`Qp`].
 ///
 /// All methods except [`QpHandler::queue`] are called in process context: by [`Qp::busy_poll`], or
@@ -32,7 +31,7 @@ pub trait QpHandler: Sized + Send + Sync + 'static {
     /// If memory reclaim may wait for a message, the queue must have a rescuer (`WQ_MEM_RECLAIM`).
     /// No [`QpOwner`](super::QpOwner) may be dropped on the queue: the drop waits for completions,
     /// which the rescuer could not handle while it executes the drop.
-    fn queue(&self) -> &Queue;
+    fn queue(&self) -> &PromptQueue;
 
     /// Handles a message that arrived.
     fn received(qp: ArcBorrow<'_, Qp<Self>>, message: Received<'_, Self>);

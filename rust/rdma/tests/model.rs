@@ -60,11 +60,9 @@ use kernel::{
         ArcBorrow,
         Mutex, //
     },
-    workqueue::{
-        self,
-        Queue, //
-    },
+    workqueue, //
 };
+use xprtrdma_base::queue::PromptQueue;
 use xprtrdma_bindings as bindings;
 
 /// Number of regions in a sequence.
@@ -136,8 +134,8 @@ impl Regions {
 }
 
 impl QpHandler for Arc<Holder> {
-    fn queue(&self) -> &Queue {
-        workqueue::system_unbound()
+    fn queue(&self) -> &PromptQueue {
+        PromptQueue::of(workqueue::system_unbound())
     }
 
     fn received(qp: ArcBorrow<'_, Qp<Self>>, message: Received<'_, Self>) {

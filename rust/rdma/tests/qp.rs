@@ -82,11 +82,9 @@ use kernel::{
         Mutex, //
     },
     task::Task,
-    workqueue::{
-        self,
-        Queue, //
-    },
+    workqueue, //
 };
+use xprtrdma_base::queue::PromptQueue;
 use xprtrdma_bindings as bindings;
 
 /// Drops the given objects. Then checks that no object exists on the device.
@@ -146,8 +144,8 @@ struct Kept {
 }
 
 impl QpHandler for Arc<Keeper> {
-    fn queue(&self) -> &Queue {
-        workqueue::system_unbound()
+    fn queue(&self) -> &PromptQueue {
+        PromptQueue::of(workqueue::system_unbound())
     }
 
     fn received(qp: ArcBorrow<'_, Qp<Self>>, message: Received<'_, Self>) {
