@@ -18,6 +18,7 @@ use crate::{
         Message,
         HEADER_BYTES, //
     },
+    region::Held,
     transport::{
         Range,
         Sent,
@@ -35,7 +36,8 @@ use core::{
 };
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::Arc,
+    types::ForeignOwnable, //
 };
 use xprtrdma_base::{
     compat,
@@ -265,7 +267,7 @@ impl<T: Transport> Ops<T> {
         }
         // SAFETY: RDS passes the arguments of `get_mr`, and has pinned the pages.
         match unsafe { Self::expose(sg, count, rs, key, conn, (start, len)) } {
-            Ok(region) => KBox::into_raw(region).cast(),
+            Ok(held) => held.into_foreign(),
             Err(error) => error.to_ptr(),
         }
     }
@@ -280,7 +282,7 @@ impl<T: Transport> Ops<T> {
         key: *mut u32,
         conn: *mut bindings::rds_connection,
         (start, len): (u64, u64),
-    ) -> Result<KBox<T::Region>> {
+    ) -> Result<KBox<Held<T>>> {
         let sg = NonNull::new(sg).ok_or(EINVAL)?;
         let mut flags = bindings::rdsrdma_mr_flags::default();
         // SAFETY: `key` points into an `rds_mr` whose flags RDS has initialised.
@@ -304,8 +306,10 @@ impl<T: Transport> Ops<T> {
         };
         // SAFETY: RDS passes a connection, which it keeps during the call, or a null pointer.
         let connection = unsafe { Self::own(conn) };
-        let (region, number) = match driver.expose(local, connection, range, memory) {
-            Ok(exposed) => exposed,
+        let exposed = driver.expose(local, connection, range, memory);
+        let held = exposed.and_then(|(region, number)| Ok((Held::new(region)?, number)));
+        let (held, number) = match held {
+            Ok(held) => held,
             Err(error) => {
                 claim.give_back();
                 return Err(error);
@@ -314,12 +318,13 @@ impl<T: Transport> Ops<T> {
         claim.claim();
         // SAFETY: `key` is valid, and only this operation writes to it.
         unsafe { *key = number };
-        Ok(region)
+        Ok(held)
     }
 
     unsafe extern "C" fn sync_mr(region: *mut c_void, direction: c_int) {
-        // SAFETY: `get_mr` created the region, and RDS keeps it during the call.
-        let region = unsafe { &*region.cast::<T::Region>().cast_const() };
+        // SAFETY: `get_mr` created the object, and RDS keeps it during the call.
+        let held = unsafe { KBox::<Held<T>>::borrow(region) };
+        let region = held.region();
         // CAST: The direction is a small number that is not negative.
         if direction as u32 == bindings::xprtrdma_dma_direction_XPRTRDMA_DMA_FROM_DEVICE {
             T::acknowledged(region);
@@ -329,8 +334,8 @@ impl<T: Transport> Ops<T> {
     }
 
     unsafe extern "C" fn free_mr(region: *mut c_void, _invalidate: c_int) {
-        // SAFETY: RDS has dropped the last reference. `get_mr` created the region from a `KBox`.
-        T::release(unsafe { KBox::from_raw(region.cast::<T::Region>()) });
+        // SAFETY: RDS has dropped the last reference. `get_mr` created the object.
+        drop(unsafe { KBox::<Held<T>>::from_foreign(region) });
     }
 
     /// Does nothing, because no peer can access a released region. The operation must exist:

@@ -10,6 +10,7 @@ use crate::{
     driver,
     incoming::DELIVERED,
     ops::Ops,
+    region::REGIONS,
     transport::Transport,
     util::init_net, //
 };
@@ -218,11 +219,6 @@ impl<T: Transport> Drop for Registration<T> {
             pr_warn!("waiting until sockets of another transport have no message of this one\n");
         }
         DELIVERED.wait();
-        // Two other threads may still run code of this module: the thread that freed the last
-        // message, and a thread that lists this module's connections. So this thread waits for
-        // both.
-        // SAFETY: The call has no requirements.
-        unsafe { bindings::rdsrdma_wait_for_preempted() };
         loop {
             // SAFETY: The call has no requirements.
             let node = unsafe { bindings::rdsrdma_first_node() };
@@ -233,11 +229,21 @@ impl<T: Transport> Drop for Registration<T> {
             let conn = unsafe { (*node).conn };
             // SAFETY: The connection exists. Only RDS uses it, because its gate is closed. No
             // program has a socket of the transport, no message refers to the connection, and the
-            // transport creates no more connections.
+            // transport creates no more connections. A thread that lists the connections holds the
+            // lock of the list, and the connection is removed from the list before RDS frees it.
             unsafe { bindings::rds_conn_destroy(conn) };
         }
-        // SAFETY: `new` set the driver. No more connections are created, so `get` is not called any
-        // more.
+        // No program and no message refers to a region any more. But another transport may still
+        // hold a reference to a region of a closed socket. So this thread waits until all regions are
+        // freed.
+        REGIONS.wait();
+        // Other threads may still run code of this module: the threads that freed the last message
+        // and the last region, and a thread that lists this module's connections. So this thread
+        // waits for them.
+        // SAFETY: The call has no requirements.
+        unsafe { bindings::rdsrdma_wait_for_preempted() };
+        // SAFETY: `new` set the driver. No more connections are created and no region exists, so
+        // `get` is not called any more.
         drop(unsafe { driver::take_back::<T>() });
     }
 }

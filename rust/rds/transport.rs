@@ -83,13 +83,15 @@ pub trait Transport: Sized + Send + Sync + 'static {
     ///
     /// RDS passes the errors `EAGAIN`, `EBUSY`, `EINVAL` and `ENOMEM` to the program. `ENODEV`
     /// means that no device has the local address.
+    ///
+    /// RDS drops the returned region when the last reference to it was dropped.
     fn expose(
         self: &Arc<Self>,
         local: impl FnOnce() -> IpAddr,
         connection: Option<&Connection<Self>>,
         range: Range,
         memory: Memory,
-    ) -> Result<(KBox<Self::Region>, u32)>;
+    ) -> Result<(Self::Region, u32)>;
 
     /// Records that the RDMA ACK of a region has arrived. The program can read the ACK after this
     /// method has returned.
@@ -98,7 +100,4 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// Called when a program is about to send the handle of the region to a peer. The program may
     /// have written to the memory, so the driver must make these writes visible to the device.
     fn offered(region: &Self::Region);
-
-    /// Records that the last reference to a region was dropped.
-    fn release(region: KBox<Self::Region>);
 }

@@ -17,9 +17,9 @@
 //! | [`memory`] | memory of a program that peers can access | `rds_mr` |
 //! | [`message`] | a message to send, and its RDMA operation | `rds_message` |
 //!
-//! `gate` and `driver` support these modules. A gate lets threads use an object of RDS until the
-//! gate is closed. Closing the gate waits for these threads. `driver` holds the reference to the
-//! driver.
+//! `gate`, `region` and `driver` support these modules. A gate lets threads use an object of RDS
+//! until the gate is closed. Closing the gate waits for these threads. `region` counts the regions,
+//! so that unloading can wait for them. `driver` holds the reference to the driver.
 //!
 //! A connection of RDS outlives the queue pairs that serve it. RDS creates the connection when a
 //! program first sends to an address or when a peer connects, and destroys it when the module is
@@ -70,5 +70,6 @@ pub mod incoming;
 pub mod memory;
 pub mod message;
 mod ops;
+mod region;
 pub mod registration;
 pub mod transport;

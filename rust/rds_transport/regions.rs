@@ -90,7 +90,7 @@ impl Drop for Place {
     }
 }
 
-/// The object that represents a memory region. RDS stores a pointer to the object.
+/// The object that represents a memory region. It exists as long as RDS has a reference to it.
 pub(crate) struct Region {
     slot: Arc<Slot>,
     /// Dropped after [`Slot::revoke`] has ended the peers' access.
@@ -262,7 +262,7 @@ impl Rds {
         number: Option<u64>,
         range: Range,
         memory: Memory,
-    ) -> Result<(KBox<Region>, u32)> {
+    ) -> Result<(Region, u32)> {
         check_length(range.len).map_err(errno)?;
         let life = Life::new(Wanted {
             use_once: range.use_once,
@@ -290,6 +290,6 @@ impl Rds {
             slot,
             _place: place,
         };
-        Ok((KBox::new(region, GFP_KERNEL)?, key))
+        Ok((region, key))
     }
 }

@@ -218,7 +218,7 @@ impl Transport for Rds {
         connection: Option<&Connection<Self>>,
         range: Range,
         memory: Memory,
-    ) -> Result<(KBox<Region>, u32)> {
+    ) -> Result<(Region, u32)> {
         let number = |connection: &Connection<Self>| {
             let of = |link: &mut Link<Handler>| link.device;
             connection.data().with_link(of)
@@ -232,9 +232,5 @@ impl Transport for Rds {
 
     fn offered(region: &Region) {
         region.offered();
-    }
-
-    fn release(region: KBox<Region>) {
-        drop(region);
     }
 }
