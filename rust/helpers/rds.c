@@ -581,6 +581,16 @@ void rdsrdma_mr_flags(const u32 *key, struct rdsrdma_mr_flags *to)
 	to->invalidate = mr->r_invalidate;
 }
 
+bool rdsrdma_may_sleep(void)
+{
+	/*
+	 * in_interrupt() is true also while bottom halves are disabled. With
+	 * PREEMPT_RT, a spinning lock does not disable interrupts, but the
+	 * holder of such a lock is in an RCU section.
+	 */
+	return !in_interrupt() && !irqs_disabled() && !rcu_preempt_depth();
+}
+
 void rdsrdma_unpin(struct page **pages, unsigned long count,
 		   struct scatterlist *sg)
 {

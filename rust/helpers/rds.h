@@ -180,6 +180,8 @@ struct rdsrdma_mr_flags {
 };
 
 void rdsrdma_mr_flags(const u32 *key, struct rdsrdma_mr_flags *to);
+/* Returns true if the caller may sleep. */
+bool rdsrdma_may_sleep(void);
 void rdsrdma_unpin(struct page **pages, unsigned long count,
 		   struct scatterlist *sg);
 /* Takes a reference to each page. These references are never dropped. */

@@ -18,7 +18,10 @@ use crate::{
         Message,
         HEADER_BYTES, //
     },
-    region::Held,
+    region::{
+        may_sleep,
+        Held, //
+    },
     transport::{
         Range,
         Sent,
@@ -32,6 +35,7 @@ use crate::{
 use core::{
     marker::PhantomData,
     mem::ManuallyDrop,
+    pin::Pin,
     ptr::NonNull, //
 };
 use kernel::{
@@ -282,7 +286,7 @@ impl<T: Transport> Ops<T> {
         key: *mut u32,
         conn: *mut bindings::rds_connection,
         (start, len): (u64, u64),
-    ) -> Result<KBox<Held<T>>> {
+    ) -> Result<Pin<KBox<Held<T>>>> {
         let sg = NonNull::new(sg).ok_or(EINVAL)?;
         let mut flags = bindings::rdsrdma_mr_flags::default();
         // SAFETY: `key` points into an `rds_mr` whose flags RDS has initialised.
@@ -321,10 +325,20 @@ impl<T: Transport> Ops<T> {
         Ok(held)
     }
 
+    /// Informs the driver that the RDMA ACK of a region has arrived, or that a program is about to
+    /// send the handle of the region.
+    ///
+    /// Does nothing if the call must not sleep. This is the case only if an RDMA ACK has arrived
+    /// over TCP. The peer cannot have done an RDMA operation there, so the ACK is forged. RDS then
+    /// drops its own reference to a region that is used once, as after any ACK, and the access ends
+    /// soon after the last reference was dropped.
     unsafe extern "C" fn sync_mr(region: *mut c_void, direction: c_int) {
+        if !may_sleep() {
+            return;
+        }
         // SAFETY: `get_mr` created the object, and RDS keeps it during the call.
-        let held = unsafe { KBox::<Held<T>>::borrow(region) };
-        let region = held.region();
+        let held = unsafe { Pin::<KBox<Held<T>>>::borrow(region) };
+        let region = held.get_ref().region();
         // CAST: The direction is a small number that is not negative.
         if direction as u32 == bindings::xprtrdma_dma_direction_XPRTRDMA_DMA_FROM_DEVICE {
             T::acknowledged(region);
@@ -335,7 +349,15 @@ impl<T: Transport> Ops<T> {
 
     unsafe extern "C" fn free_mr(region: *mut c_void, _invalidate: c_int) {
         // SAFETY: RDS has dropped the last reference. `get_mr` created the object.
-        drop(unsafe { KBox::<Held<T>>::from_foreign(region) });
+        let held = unsafe { Pin::<KBox<Held<T>>>::from_foreign(region) };
+        if may_sleep() {
+            drop(held);
+            return;
+        }
+        // SAFETY: The region exists, so the registration of the transport was not dropped
+        // completely: its drop waits for all regions, and takes the driver back afterwards.
+        let driver = unsafe { driver::get::<T>() };
+        Held::drop_later(held, driver.queue());
     }
 
     /// Does nothing, because no peer can access a released region. The operation must exist:

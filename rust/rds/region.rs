@@ -3,8 +3,21 @@
 //! A memory region, to which RDS holds a pointer ([`Held`]).
 
 use crate::transport::Transport;
-use kernel::prelude::*;
-use xprtrdma_base::holders::Holders;
+use core::pin::Pin;
+use kernel::{
+    impl_has_work,
+    new_work,
+    prelude::*,
+    workqueue::{
+        Work,
+        WorkItem, //
+    }, //
+};
+use xprtrdma_base::{
+    holders::Holders,
+    queue::WorkQueue, //
+};
+use xprtrdma_bindings as bindings;
 
 /// Counts the regions that exist.
 ///
@@ -31,24 +44,60 @@ impl Drop for Counted {
 }
 
 /// A region of the driver, to which RDS holds a pointer.
+#[pin_data]
 pub(crate) struct Held<T: Transport> {
     region: T::Region,
+    #[pin]
+    work: Work<Self>,
     // This field is the last one, so it is dropped after the region.
     _counted: Counted,
 }
 
+impl_has_work! {
+    impl{T: Transport} HasWork<Self> for Held<T> { self.work }
+}
+
+impl<T: Transport> WorkItem for Held<T> {
+    type Pointer = Pin<KBox<Self>>;
+
+    fn run(this: Self::Pointer) {
+        drop(this);
+    }
+}
+
 impl<T: Transport> Held<T> {
     /// Creates the object for a region, and counts it. May sleep.
-    pub(crate) fn new(region: T::Region) -> Result<KBox<Self>> {
-        let held = Self {
-            region,
-            _counted: Counted::new(),
-        };
-        Ok(KBox::new(held, GFP_KERNEL)?)
+    pub(crate) fn new(region: T::Region) -> Result<Pin<KBox<Self>>> {
+        KBox::pin_init(
+            pin_init!(Self {
+                region,
+                work <- new_work!("Held::work"),
+                _counted: Counted::new(),
+            }),
+            GFP_KERNEL,
+        )
     }
 
     /// Returns the region.
     pub(crate) fn region(&self) -> &T::Region {
         &self.region
     }
+
+    /// Makes a work item of this queue drop the region. Does not sleep.
+    #[cold]
+    pub(crate) fn drop_later(this: Pin<KBox<Self>>, queue: &WorkQueue) {
+        queue.queue().enqueue(this);
+    }
+}
+
+/// Returns whether the caller may sleep.
+///
+/// RDS over TCP receives messages in softirq context, or with bottom halves disabled. RDS finds the
+/// socket for such a message by address and port only. So RDS can then call the operations of this
+/// transport that acknowledge and free a region, if the message has the extension header of an RDMA
+/// ACK.
+#[inline]
+pub(crate) fn may_sleep() -> bool {
+    // SAFETY: The call has no requirements.
+    unsafe { bindings::rdsrdma_may_sleep() }
 }

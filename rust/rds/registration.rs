@@ -234,8 +234,8 @@ impl<T: Transport> Drop for Registration<T> {
             unsafe { bindings::rds_conn_destroy(conn) };
         }
         // No program and no message refers to a region any more. But another transport may still
-        // hold a reference to a region of a closed socket. So this thread waits until all regions are
-        // freed.
+        // hold a reference to a region of a closed socket, and a work item may still be releasing a
+        // region. So this thread waits until all regions are freed.
         REGIONS.wait();
         // Other threads may still run code of this module: the threads that freed the last message
         // and the last region, and a thread that lists this module's connections. So this thread

@@ -6,7 +6,10 @@ use crate::{
     connection::Connection,
     memory::Memory,
     message::Message,
-    util::Net, //
+    util::{
+        Net,
+        WorkQueue, //
+    }, //
 };
 use core::net::IpAddr;
 use kernel::{
@@ -37,10 +40,10 @@ pub enum Sent {
 
 /// A transport of RDS.
 ///
-/// All methods except [`Transport::create`] are called in process context and may sleep. For one
-/// connection, calls of [`Transport::connect`] and [`Transport::shut_down`] do not overlap. Calls
-/// of [`Transport::transmit`] and [`Transport::operate`] overlap neither with each other nor with
-/// `shut_down`.
+/// All methods except [`Transport::create`] and [`Transport::queue`] are called in process context
+/// and may sleep. For one connection, calls of [`Transport::connect`] and [`Transport::shut_down`]
+/// do not overlap. Calls of [`Transport::transmit`] and [`Transport::operate`] overlap neither with
+/// each other nor with `shut_down`.
 pub trait Transport: Sized + Send + Sync + 'static {
     /// The driver's state of a connection.
     type Connection: Send + Sync;
@@ -100,4 +103,8 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// Called when a program is about to send the handle of the region to a peer. The program may
     /// have written to the memory, so the driver must make these writes visible to the device.
     fn offered(region: &Self::Region);
+
+    /// Returns a queue for work items that drop regions. They are used if RDS drops the last
+    /// reference to a region in a context that must not sleep. Must not sleep.
+    fn queue(&self) -> &WorkQueue;
 }

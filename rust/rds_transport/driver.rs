@@ -19,7 +19,8 @@ use xprtrdma_rds::util::WorkQueue;
 pub(crate) struct Rds {
     /// The work queue that handles completions.
     pub(crate) completions: Arc<WorkQueue>,
-    /// The work queue that accepts connection requests and releases removed devices.
+    /// The work queue that accepts connection requests, and that releases removed devices and some
+    /// regions.
     pub(crate) accepts: WorkQueue,
     #[pin]
     pub(crate) table: Mutex<Table>,

@@ -45,7 +45,8 @@ use xprtrdma_rds::{
     util::{
         new_spinlock,
         Net,
-        SpinLock, //
+        SpinLock,
+        WorkQueue, //
     }, //
 };
 use xprtrdma_rds_proto::{
@@ -232,5 +233,9 @@ impl Transport for Rds {
 
     fn offered(region: &Region) {
         region.offered();
+    }
+
+    fn queue(&self) -> &WorkQueue {
+        &self.accepts
     }
 }

@@ -1080,6 +1080,34 @@ def foreign_socket(t):
     t.want("transfers afterwards", t.transfer(True), True)
 
 
+@test("basic", slow=True)
+def foreign_ack(t):
+    """An RDMA ACK for a region of our transport arrives over TCP. The kernel handles it where it
+    must not sleep. The region ends, as it does after any RDMA ACK."""
+    t.a.close_all()
+    t.b.close_all()
+    # RDS over TCP accepts a connection only from the end with the lower address.
+    (peer, _), (node, addr) = sorted(((t.a, t.a_addr), (t.b, t.b_addr)),
+                                     key=lambda end: ipaddress.ip_address(end[1]))
+    node.shell("modprobe rds_tcp")
+    port = node.open("r", addr, 0, transport=TRANS_IB)[1]
+    node.buffer("m", 2 * PAGE)
+    cookie = node.get_mr("r", "m", 0, 2 * PAGE, USE_ONCE | INVALIDATE)
+    ack = struct.pack("!BI", 2, cookie & 0xffffffff)
+    data = struct.pack("!QQIHHBB4xH16s", 1, 0, 6, 7, port, 0, 0, 0, ack) + b"forged"
+    # The other end sends a ping when it is ready. Data that arrive afterwards are handled at once,
+    # and not by a thread of RDS.
+    program = ("import socket, sys, time; tcp = socket.create_connection((sys.argv[1], 16385)); "
+               "tcp.recv(48); tcp.sendall(bytes.fromhex(sys.argv[2])); time.sleep(2)")
+    t.want("the peer sends", peer.shell(f"python3 -c '{program}' {addr} {data.hex()}"), [0, ""])
+    t.want("the message", (node.recv("r") or {}).get("data"), b"forged".hex())
+    t.want("the region has ended", node.free_mr("r", cookie), {"error": "EINVAL"})
+    node.close_all()
+    node.shell("rmmod rds_tcp")
+    t.pair()
+    t.want("transfers afterwards", t.transfer(True), True)
+
+
 @test("RDS-01 RDS-02 RDS-03 RDS-04 RDS-05 RDS-06 RDS-09 RDS-11 RDS-12 RDS-20 RDS-31 RDS-33 RDS-35"
       " RDS-36 RDS-40 RDS-58")
 # covers: RDS-04 RDS-06 RDS-12 RDS-33
