@@ -126,15 +126,19 @@ static struct ctl_table_header *sysctl_header;
 
 int rdsrdma_register_sysctls(void)
 {
+	struct ctl_table_header *header;
+
 	max_recv_allocation = totalram_pages() / 3 * (PAGE_SIZE / 4096);
 	/*
 	 * The cast is for kernels before 7.3, in which the parameter is not
 	 * const.
 	 */
-	sysctl_header = register_net_sysctl_sz(&init_net, "net/rds/ib",
-					       (void *)sysctls,
-					       ARRAY_SIZE(sysctls));
-	return sysctl_header ? 0 : -EBUSY;
+	header = register_net_sysctl_sz(&init_net, "net/rds/ib",
+					(void *)sysctls, ARRAY_SIZE(sysctls));
+	if (!header)
+		return -EBUSY;
+	sysctl_header = header;
+	return 0;
 }
 
 void rdsrdma_unregister_sysctls(void)

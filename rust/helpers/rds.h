@@ -12,7 +12,7 @@ extern struct rds_transport rdsrdma_transport;
 
 struct net *rdsrdma_init_net(void);
 
-/* Makes the transport's sysctls. Fails if another module has made them. */
+/* Makes the transport's sysctls. Fails if this or another module has made them. */
 int rdsrdma_register_sysctls(void);
 void rdsrdma_unregister_sysctls(void);
 int rdsrdma_flow_control(void);

@@ -29,7 +29,8 @@ use kernel::{
         atomic::{
             Atomic,
             Full,
-            Relaxed, //
+            Relaxed,
+            Release, //
         },
         Arc, //
     }, //
@@ -37,15 +38,32 @@ use kernel::{
 use xprtrdma_base::compat;
 use xprtrdma_bindings as bindings;
 
-/// The registered sysctls. Only one module can register them. So if this module has registered
-/// them, no other module provides the transport.
-struct Sysctls;
+/// Whether a [`Sysctls`] object exists.
+static REGISTERED: Atomic<bool> = Atomic::new(false);
+
+/// The registered sysctls. At most one object exists at a time, so its owner alone uses the global
+/// variables of the transport.
+///
+/// Another module that provides the transport has sysctls of the same name. So if this module has
+/// registered the sysctls, usually no other module provides the transport. There is an exception:
+/// if a registration fails, the kernel forgets the other module's sysctls, too, and the next
+/// registration succeeds.
+struct Sysctls(());
 
 impl Sysctls {
+    /// Registers the sysctls. Returns `EBUSY` if an object exists already, or if another module has
+    /// registered the sysctls. May sleep.
     fn register() -> Result<Self> {
-        // SAFETY: The call has no requirements. The module makes this call only once.
-        to_result(unsafe { bindings::rdsrdma_register_sysctls() })?;
-        Ok(Self)
+        // ORDERING: Pairs with the release in `drop`.
+        if REGISTERED.xchg(true, Full) {
+            return Err(EBUSY);
+        }
+        // SAFETY: This module has not registered the sysctls, because no other object exists.
+        let registered = to_result(unsafe { bindings::rdsrdma_register_sysctls() });
+        if registered.is_err() {
+            REGISTERED.store(false, Release);
+        }
+        registered.map(|()| Self(()))
     }
 }
 
@@ -53,6 +71,9 @@ impl Drop for Sysctls {
     fn drop(&mut self) {
         // SAFETY: The sysctls were registered when this object was created.
         unsafe { bindings::rdsrdma_unregister_sysctls() };
+        // ORDERING: Pairs with the exchange in `register`: the next owner of an object sees what
+        // this owner did.
+        REGISTERED.store(false, Release);
     }
 }
 
@@ -86,12 +107,13 @@ pub struct Registration<T: Transport> {
 impl<T: Transport> Registration<T> {
     /// Prepares the transport for InfiniBand with this driver. May sleep.
     ///
-    /// Returns `EBUSY` if another module provides this transport. This check is necessary, because
-    /// RDS itself would report no error.
+    /// Returns `EBUSY` if a registration exists, or usually if another module provides this
+    /// transport. RDS itself would report no error.
     pub fn new(driver: Arc<T>) -> Result<Self> {
         let sysctls = Sysctls::register()?;
         let raw = &raw mut bindings::rdsrdma_transport;
-        // SAFETY: The transport belongs to this module and is not registered.
+        // SAFETY: The transport belongs to this module, and is not registered: there is no other
+        // registration, because this thread owns the sysctls.
         unsafe { Ops::<T>::fill(raw) };
         driver::set(driver);
         // INVARIANT: The operations and the driver are set, and the transport is not registered.
@@ -108,12 +130,13 @@ impl<T: Transport> Registration<T> {
             return;
         }
         // INVARIANT: The call registers the transport.
-        // SAFETY: The transport is a complete static object. This module has registered the
-        // sysctls, which only one module can do. So no other module has registered this transport.
+        // SAFETY: The transport is a complete static object, which this module has not registered
+        // yet. If another module has registered a transport of this type, RDS logs this, and does
+        // not use the object.
         unsafe { bindings::rds_trans_register(&raw mut bindings::rdsrdma_transport) };
-        // SAFETY: The functions that list connections are not registered yet. This module has
-        // registered the sysctls, which only one module can do. So no other module has registered
-        // such functions.
+        // SAFETY: This module has not registered the functions that list connections yet. If
+        // another module has registered such functions, RDS logs this, and does not use those of
+        // this module. Before Linux 7.3 it stops the kernel instead (`BUG_ON()`).
         unsafe { bindings::rdsrdma_register_tables() };
     }
 
