@@ -6,6 +6,7 @@
 use core::sync::atomic::{
     AtomicBool,
     AtomicI32,
+    AtomicIsize,
     AtomicU32,
     AtomicUsize,
     Ordering, //
@@ -87,5 +88,6 @@ access_once!(
     bool => AtomicBool,
     i32 => AtomicI32,
     u32 => AtomicU32,
+    isize => AtomicIsize,
     usize => AtomicUsize,
 );

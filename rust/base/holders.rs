@@ -14,8 +14,9 @@ use kernel::sync::atomic::{
 use xprtrdma_bindings as bindings;
 
 /// The bit of the counter that is set while the owner waits. The number of holders always stays
-/// below this value.
-const AWAITED: i32 = 1 << 30;
+/// below this value: on a 64-bit host, safe code that forgets its holders would need years to reach
+/// it.
+const AWAITED: isize = 1 << (isize::BITS - 2);
 
 /// Counts the holders of an object. The owner must not destroy the object before the last holder is
 /// gone.
@@ -38,7 +39,7 @@ const AWAITED: i32 = 1 << 30;
 /// users.wait();
 /// ```
 #[repr(transparent)]
-pub struct Holders(Atomic<i32>);
+pub struct Holders(Atomic<isize>);
 
 impl Holders {
     /// Makes a counter without a holder.
@@ -138,7 +139,7 @@ impl Holders {
         // ORDERING: `Full` orders this change before `xprtrdma_wait_value` reads the counter.
         self.0.fetch_add(AWAITED, Full);
         let count = &raw const self.0;
-        // CAST: `Atomic<i32>` and `atomic_t` both have the layout of an `int`.
+        // CAST: `Atomic<isize>` and `atomic_long_t` both have the layout of a `long`.
         // SAFETY: The counter is valid for the duration of the call.
         unsafe { bindings::xprtrdma_wait_value(count.cast_mut().cast(), AWAITED) };
         // ORDERING: `Relaxed` is enough: the last read in `xprtrdma_wait_value` was an acquire, and
@@ -154,7 +155,7 @@ impl Holders {
         // counter.
         self.0.fetch_add(AWAITED, Full);
         let count = &raw const self.0;
-        // CAST: `Atomic<i32>` and `atomic_t` both have the layout of an `int`.
+        // CAST: `Atomic<isize>` and `atomic_long_t` both have the layout of a `long`.
         // SAFETY: The counter is valid for the duration of the call.
         unsafe {
             bindings::xprtrdma_wait_value_timeout(count.cast_mut().cast(), AWAITED, span.count())
@@ -162,6 +163,12 @@ impl Holders {
         // ORDERING: `Relaxed` is enough: this change only stops the remaining holders from waking
         // the owner.
         self.0.fetch_sub(AWAITED, Relaxed);
+    }
+
+    /// Adds this number of holders to the count.
+    #[cfg(xprtrdma_kunit)]
+    pub fn add_many(&self, number: isize) {
+        self.0.add(number, Relaxed);
     }
 
     /// Returns whether the owner waits.

@@ -560,9 +560,9 @@ void xprtrdma_wait_poller(struct rcuwait *w, const atomic_t *poller)
 	finish_rcuwait(w);
 }
 
-void xprtrdma_wait_value(atomic_t *v, int value)
+void xprtrdma_wait_value(atomic_long_t *v, long value)
 {
-	wait_var_event(v, atomic_read_acquire(v) == value);
+	wait_var_event(v, atomic_long_read_acquire(v) == value);
 }
 
 void xprtrdma_wait_other(atomic_t *v, int value)
@@ -570,9 +570,11 @@ void xprtrdma_wait_other(atomic_t *v, int value)
 	wait_var_event(v, atomic_read_acquire(v) != value);
 }
 
-void xprtrdma_wait_value_timeout(atomic_t *v, int value, unsigned long timeout)
+void xprtrdma_wait_value_timeout(atomic_long_t *v, long value,
+				 unsigned long timeout)
 {
-	wait_var_event_timeout(v, atomic_read_acquire(v) == value, timeout);
+	wait_var_event_timeout(v, atomic_long_read_acquire(v) == value,
+			       timeout);
 }
 
 bool xprtrdma_may_linger(void)

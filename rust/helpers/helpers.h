@@ -179,9 +179,10 @@ void xprtrdma_put_bit(unsigned long *bits, unsigned long bit);
 /* Waiting, time and logging. */
 #define XPRTRDMA_POLLER_WAITS 1
 void xprtrdma_wait_poller(struct rcuwait *w, const atomic_t *poller);
-void xprtrdma_wait_value(atomic_t *v, int value);
+void xprtrdma_wait_value(atomic_long_t *v, long value);
 void xprtrdma_wait_other(atomic_t *v, int value);
-void xprtrdma_wait_value_timeout(atomic_t *v, int value, unsigned long timeout);
+void xprtrdma_wait_value_timeout(atomic_long_t *v, long value,
+				 unsigned long timeout);
 bool xprtrdma_may_linger(void);
 void xprtrdma_wake_var(atomic_t *v);
 unsigned long xprtrdma_msecs_to_jiffies(unsigned int ms);

@@ -78,6 +78,16 @@ mod suite {
     }
 
     #[test]
+    fn many_holders_are_not_taken_for_none() -> Test {
+        let holders = Holders::new();
+        // Safe code can forget its holders, so it can add this number of holders in seconds.
+        holders.add_many(1 << 30);
+        ensure!(!holders.is_none());
+        ensure!(!holders.is_awaited());
+        Ok(())
+    }
+
+    #[test]
     fn the_last_holder_ends_the_wait() -> Test {
         let queue = WorkQueue::new(c"kunit-holders")?;
         // The test has two rounds, because the owner must be able to wait again after the first
