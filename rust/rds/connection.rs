@@ -230,9 +230,9 @@ impl Entered<'_> {
             self.drop_path();
             return;
         }
-        // SAFETY: By the type invariant, the pointer is valid. Only the transport writes to this
-        // field.
-        unsafe { (*conn).c_version = version };
+        // SAFETY: By the type invariant, the pointer is valid. Two threads may write the field at
+        // the same time. The field is a single word, so one of the two values stays.
+        unsafe { (&raw mut (*conn).c_version).write_volatile(version) };
         // SAFETY: By the type invariant, the pointer is valid.
         unsafe { bindings::rds_connect_complete(conn) };
     }
