@@ -87,7 +87,10 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// RDS passes the errors `EAGAIN`, `EBUSY`, `EINVAL` and `ENOMEM` to the program. `ENODEV`
     /// means that no device has the local address.
     ///
-    /// RDS drops the returned region when the last reference to it was dropped.
+    /// RDS drops the returned region when the last reference to it was dropped. The key must differ
+    /// from the keys of all regions that are not dropped yet. If a socket had two regions with the
+    /// same key, RDS would stop the kernel (`BUG_ON()`). Only the driver ensures that this does not
+    /// happen.
     fn expose(
         self: &Arc<Self>,
         local: impl FnOnce() -> IpAddr,
