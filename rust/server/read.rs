@@ -7,6 +7,8 @@
 //! waits with the call. Completion handlers, and threads that finish other calls, process waiting
 //! calls further, in the order in which the calls arrived.
 
+mod prepare;
+
 use crate::{
     call::Fetched,
     count,
@@ -15,7 +17,6 @@ use crate::{
         Begun,
         Failed,
         Reading,
-        Stage,
         Waiting, //
     },
     latency::Tag,
@@ -46,10 +47,6 @@ use xprtrdma_proto::responder::{
 };
 use xprtrdma_rdma::{
     blanks::Blanks,
-    pages::{
-        Mappable,
-        Pages, //
-    },
     pd::Pd,
     pool::Pool,
     qp::{
@@ -58,12 +55,7 @@ use xprtrdma_rdma::{
         SendError, //
     },
     sink::Sinks,
-    stretch::Stretch,
-    transfer::{
-        Blank,
-        Kind,
-        Transfer, //
-    }, //
+    transfer::Transfer, //
 };
 use xprtrdma_svc::{
     sysctl::Counter,
@@ -355,42 +347,6 @@ impl Reads {
         }
     }
 
-    /// Prepares the Reads of a call. Returns a refusal if the call must not be processed, or if its
-    /// Reads do not fit into the send queue.
-    #[inline(always)]
-    fn prepare<H: QpHandler>(
-        &self,
-        qp: &Qp<H>,
-        call: Call<'_, Admitted>,
-        (bytes, len): (u32, usize),
-        blank: Option<Blank>,
-    ) -> Result<Result<(Stage, KBox<Transfer>), Refusal>> {
-        let blank = Self::or_new(blank, qp)?;
-        // The pages need not be cleared: the Reads write most bytes, and `fill_in` writes all other
-        // bytes.
-        let pages = Pages::of(&self.pool, bytes as usize)?;
-        let reads = &mut call.reads().map(|read| Stretch {
-            handle: read.handle.0,
-            offset: read.offset,
-            len: read.length,
-            at: read.to,
-        });
-        let mut transfer = match &self.sinks {
-            None => blank.fill(Kind::Read, Mappable::Own(pages), reads)?,
-            Some(sinks) => blank.fill_sink(sinks, pages, reads)?,
-        };
-        Tag::untimed(call.xid()).put_on(&mut transfer);
-        let checked = self.sizes.check(&call, &transfer);
-        match checked.and_then(|()| Stage::of(call, len)) {
-            Ok(stage) => Ok(Ok((stage, transfer))),
-            Err(refusal) => {
-                // The drop of the pages returns them to their pool.
-                drop(Transfer::end(transfer));
-                Ok(Err(refusal))
-            }
-        }
-    }
-
     /// Finishes the call whose Reads were posted first. Called when these Reads have completed.
     /// Also returns whether other calls wait. May sleep.
     #[inline(always)]
@@ -430,30 +386,6 @@ impl Reads {
     /// no regions for that.
     pub(crate) fn sinks(&self) -> Option<&Sinks> {
         self.sinks.as_deref()
-    }
-
-    /// Frees pages and empty transfers that were kept for calls, but not used for a while.
-    pub(crate) fn trim(&self) {
-        self.pool.trim();
-        loop {
-            let blank = self.queues.lock().blanks.trim();
-            if blank.is_none() {
-                return;
-            }
-        }
-    }
-
-    /// Returns a transfer that contains no work requests yet. May sleep.
-    pub(crate) fn blank<H: QpHandler>(&self, qp: &Qp<H>) -> Result<Blank> {
-        let kept = self.queues.lock().blanks.take();
-        Self::or_new(kept, qp)
-    }
-
-    fn or_new<H: QpHandler>(kept: Option<Blank>, qp: &Qp<H>) -> Result<Blank> {
-        match kept {
-            Some(blank) => Ok(blank),
-            None => Blank::new(qp.pd()),
-        }
     }
 
     /// Takes back the memory of RDMA Writes that have completed. Returns true if calls wait and
