@@ -18,6 +18,7 @@
 //! | [`net`] | network namespaces, socket addresses |
 //! | [`queue`] | work queues that are safe under memory reclaim |
 //! | [`random`] | random numbers that cannot be predicted |
+//! | `set_in_place` | static objects that are initialised in their place (server module only) |
 //! | [`spin`] | spin locks |
 //! | [`thread`] | priority and permissions of the calling thread |
 //! | [`time`] | jiffies, milliseconds, jitter |
@@ -72,6 +73,8 @@ pub mod memory;
 pub mod net;
 pub mod queue;
 pub mod random;
+#[cfg(any(xprtrdma_server, xprtrdma_kunit))]
+pub mod set_in_place;
 pub mod spin;
 #[cfg(xprtrdma_kunit)]
 mod tests;

@@ -63,6 +63,7 @@ pub mod util {
             PromptQueue,
             WorkQueue, //
         },
+        set_in_place::SetInPlace,
         spin::{
             SpinLock,
             SpinLockGuard, //
