@@ -40,6 +40,7 @@
 //! | [`refusal`] | errors that are reported to the client |
 //! | [`grant`] | how many Calls the client may have in flight |
 //! | [`budget`] | limits on memory and RDMA Reads, per connection and for all connections |
+//! | [`turns`] | the order in which connections get memory while memory is short |
 
 pub mod admit;
 pub mod breakers;
@@ -58,3 +59,4 @@ mod rpc_call;
 pub mod sort;
 pub mod spoken;
 pub mod stream;
+pub mod turns;

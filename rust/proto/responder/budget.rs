@@ -61,11 +61,13 @@ pub enum Wait {
     /// waits for this reason only while its connection holds pages. The connection tries again when
     /// it has returned some pages.
     Share,
-    /// The server has too few free pages. A Call, perhaps of another connection, must return pages
+    /// The server has too few free pages, or a connection of another address is first (see
+    /// [`Turns`](super::turns::Turns)). A Call, perhaps of another connection, must return pages
     /// first.
     Budget,
-    /// The connections from the client's address, taken together, must not hold more pages now. A
-    /// Call, perhaps of another connection, must return pages first.
+    /// The connections from the client's address, taken together, must not hold more pages now, or
+    /// another connection of the address is first. A Call, perhaps of another connection, must
+    /// return pages first.
     Address,
 }
 
@@ -101,12 +103,25 @@ impl Budget {
     pub fn take(&mut self, share: &mut Share, pages: u32) -> Result<Pages, Wait> {
         let all = share.pages.saturating_add(pages);
         let left = self.free.checked_sub(pages);
-        if share.pages != 0 && (all > share.most_pages || left.is_none_or(|left| all > left)) {
+        if share.is_exceeded_by(pages) || (share.pages != 0 && left.is_none_or(|left| all > left)) {
             return Err(Wait::Share);
         }
         self.free = left.ok_or(Wait::Budget)?;
         share.pages = all;
         Ok(Pages(pages))
+    }
+
+    /// Returns why a Call that needs `pages` pages must wait if connections of other addresses are
+    /// first (see [`Turns`](super::turns::Turns)). All connections of the Call's address together
+    /// hold `held` pages and may hold at most `most`.
+    pub fn wait(&self, share: &Share, (held, most): (u32, u32), pages: u32) -> Wait {
+        if share.is_exceeded_by(pages) {
+            Wait::Share
+        } else if !self.leaves(held, most, pages) {
+            Wait::Address
+        } else {
+            Wait::Budget
+        }
     }
 
     /// Returns true if the connections from one client address may take `pages` more pages.
@@ -150,6 +165,12 @@ impl Share {
     #[inline]
     pub const fn pages(&self) -> u32 {
         self.pages
+    }
+
+    /// Returns true if the connection holds pages, and `pages` more pages would exceed its share.
+    #[inline]
+    const fn is_exceeded_by(&self, pages: u32) -> bool {
+        self.pages != 0 && self.pages.saturating_add(pages) > self.most_pages
     }
 
     /// Returns true if `count` RDMA Reads may be posted now. A Read above the limit would delay the

@@ -46,6 +46,7 @@ mod responder_reverse;
 mod responder_rig;
 mod responder_sort;
 mod responder_stream;
+mod responder_turns;
 mod responder_v2;
 mod rig;
 mod served;

@@ -646,7 +646,6 @@ fn no_more_reads_are_under_way_than_both_ends_can_have() {
     assert!(!Share::new(1, 0).may_read(1));
 }
 
-// covers: RSP-202
 #[test]
 fn connections_that_take_all_they_can_leave_pages_for_the_next() {
     let mut budget = Budget::new(4096, 257);
