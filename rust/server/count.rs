@@ -50,16 +50,19 @@ impl Count {
 pub(crate) static ANSWERS: Count = Count::new("answers_waited");
 /// Calls that waited because of the limit for their connection (`responder::budget`). The calls and
 /// results of one connection may use at most a quarter of the memory that all connections may use.
-/// They must also leave at least as much memory free as they use.
+/// A single call may use more, if it is the only call of its connection that uses memory.
 static SHARE: Count = Count::new("memory_of_one_short");
 /// Calls that waited because of the limit for their client address (`responder::budget`). Together,
 /// all connections of one client address may use at most half of the memory that all connections
-/// may use. They must also leave at least as much memory free as they use.
+/// may use. They must also leave at least as much memory free as they use. Neither limit applies to
+/// the only call of the address that uses memory. The counter includes calls that waited behind
+/// calls of other connections of the address (`responder::turns`).
 static ADDRESS: Count = Count::new("memory_of_address_short");
 /// Calls that waited because of the limit for the calls and results of all connections
 /// (`responder::budget`). The limit is an eighth of the host's memory, but at least 16 MiB and at
 /// most 128 MiB. A call that needs at most two pages does not count towards the limit
-/// (`server::memory`).
+/// (`server::memory`). The counter includes calls that waited behind calls of other client
+/// addresses (`responder::turns`).
 static BUDGET: Count = Count::new("memory_of_all_short");
 /// Calls that waited because the maximum number of RDMA Reads was in flight (`responder::budget`).
 /// The maximum is 16, or less if the client or the host supports fewer. A call that needs more

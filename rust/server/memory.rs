@@ -8,9 +8,16 @@
 //! until the Writes have completed. A call that needs only a few pages is not counted, because the
 //! number of calls is limited as well.
 
-use crate::sizes::{
-    LEAST_MEMORY,
-    MEMORY, //
+use crate::{
+    sizes::{
+        LEAST_MEMORY,
+        MEMORY, //
+    },
+    turns::{
+        self,
+        Member,
+        Wake, //
+    }, //
 };
 use core::sync::atomic::{
     AtomicU32,
@@ -61,6 +68,8 @@ pub(crate) fn set(host_pages: usize) {
 
 /// The account of one client address. The atomic variables order no other memory accesses.
 pub(crate) struct Account {
+    /// The number of the client address. Each account has another number.
+    number: u64,
     /// Number of pages that all connections of the client address hold together.
     pages: AtomicU32,
     /// Number of connections of the client address, including connections that wait to be accepted.
@@ -70,7 +79,9 @@ pub(crate) struct Account {
 impl Account {
     /// Creates the account of a client address that has no connections yet.
     pub(crate) fn new() -> Result<Arc<Self>> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
         let account = Self {
+            number: NUMBER.fetch_add(1, Relaxed),
             pages: AtomicU32::new(0),
             connections: AtomicU32::new(0),
         };
@@ -97,16 +108,32 @@ impl Account {
             let may = free_now().leaves(held, OF_ADDRESS.load(Relaxed), pages);
             may.then(|| held.saturating_add(pages))
         });
-        counted.map(|_| ()).map_err(|held| {
-            if held.saturating_add(pages) <= OF_ADDRESS.load(Relaxed) {
-                SHORTAGES.fetch_add(1, Relaxed);
-            }
-            Wait::Address
-        })
+        counted.map(|_| ()).map_err(|_| Wait::Address)
     }
 
     fn give_back(&self, pages: u32) {
         self.pages.fetch_sub(pages, Relaxed);
+    }
+}
+
+/// A connection that may hold memory.
+pub(crate) struct Holder {
+    address: Arc<Account>,
+    member: Member,
+}
+
+impl Holder {
+    /// Adds a connection from this client address. `waker` makes the connection process its waiting
+    /// calls. May sleep.
+    pub(crate) fn new(address: &Arc<Account>, waker: Arc<dyn Wake>) -> Result<Self> {
+        let member = Member::join(address.number, waker)?;
+        let address = address.clone();
+        Ok(Self { address, member })
+    }
+
+    /// Makes the connection delay no other connection until it requests memory again.
+    pub(crate) fn stop_waiting(&self) {
+        self.member.stop_waiting();
     }
 }
 
@@ -162,15 +189,47 @@ pub(crate) fn counted_writes(bytes: usize) -> u32 {
 }
 
 /// Counts `pages` pages for a call. Adds them to three accounts: the budget of all calls, the share
-/// of the connection, and the account of the client address.
-pub(crate) fn take(share: &mut Share, address: &Account, pages: u32) -> Result<Counted, Wait> {
-    address.take(pages)?;
-    take_free(share, pages).inspect_err(|wait| {
-        address.give_back(pages);
-        if *wait == Wait::Budget {
-            SHORTAGES.fetch_add(1, Relaxed);
+/// of the connection, and the account of the client address. If other connections wait for memory,
+/// the call may have to wait behind them.
+pub(crate) fn take(share: &mut Share, holder: &Holder, pages: u32) -> Result<Counted, Wait> {
+    if !turns::has_waiting() {
+        if let Ok(taken) = take_now(share, &holder.address, pages) {
+            return Ok(taken);
         }
-    })
+    }
+    take_in_turn(share, holder, pages)
+}
+
+/// Counts the pages of a call when other calls wait, or when too few pages seem to be free.
+#[cold]
+#[inline(never)]
+fn take_in_turn(share: &mut Share, holder: &Holder, pages: u32) -> Result<Counted, Wait> {
+    let address = &holder.address;
+    let most = OF_ADDRESS.load(Relaxed);
+    let held = || address.pages.load(Relaxed);
+    let wait = |share: &Share| free_now().wait(share, (held(), most), pages);
+    let why = wait(share);
+    if why == Wait::Share && !turns::has_waiting() {
+        return Err(why);
+    }
+    let taken = holder.member.take(why, || {
+        take_now(share, address, pages).map_err(|_| wait(share))
+    });
+    let is_short = match taken {
+        Err(Wait::Budget) => true,
+        // If this address alone had reached a limit, other addresses are not to blame.
+        Err(Wait::Address) => why == Wait::Address && held().saturating_add(pages) <= most,
+        Ok(_) | Err(Wait::Share) => false,
+    };
+    if is_short {
+        SHORTAGES.fetch_add(1, Relaxed);
+    }
+    taken
+}
+
+fn take_now(share: &mut Share, address: &Account, pages: u32) -> Result<Counted, Wait> {
+    address.take(pages)?;
+    take_free(share, pages).inspect_err(|_| address.give_back(pages))
 }
 
 fn take_free(share: &mut Share, pages: u32) -> Result<Counted, Wait> {
@@ -189,12 +248,16 @@ fn take_free(share: &mut Share, pages: u32) -> Result<Counted, Wait> {
 }
 
 /// Stops counting the pages of a call. Removes them from three accounts: the budget of all calls,
-/// the share of the connection, and the account of the client address.
-pub(crate) fn give_back(share: &mut Share, address: &Account, pages: Counted) {
-    address.give_back(pages.count());
+/// the share of the connection, and the account of the client address. Wakes the connections that
+/// waited first.
+pub(crate) fn give_back(share: &mut Share, holder: &Holder, pages: Counted) {
+    holder.address.give_back(pages.count());
     let mut budget = Budget::of(0);
     budget.give_back(share, pages);
     FREE.fetch_add(budget.free(), Relaxed);
+    if turns::has_waiting() {
+        holder.member.wake_next();
+    }
 }
 
 /// Returns the number of pages that calls may still take before the memory limit of all calls is
@@ -204,8 +267,8 @@ pub(crate) fn free() -> u32 {
 }
 
 /// Stops counting the pages of an ended connection in the budget of all calls and in the account of
-/// the client address.
-pub(crate) fn end(share: &Share, address: &Account) {
-    address.give_back(share.pages());
+/// the client address. The drop of `holder` then wakes the connections that waited first.
+pub(crate) fn end(share: &Share, holder: &Holder) {
+    holder.address.give_back(share.pages());
     FREE.fetch_add(share.pages(), Relaxed);
 }

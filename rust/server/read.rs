@@ -22,13 +22,14 @@ use crate::{
     latency::Tag,
     memory::{
         self,
-        Account,
-        Counted, //
+        Counted,
+        Holder, //
     },
     sizes::{
         Sizes,
         KEPT, //
-    }, //
+    },
+    turns::Wake, //
 };
 use core::net::SocketAddr;
 use kernel::{
@@ -71,7 +72,7 @@ use xprtrdma_svc::{
 /// of the memory.
 pub(crate) struct Reads {
     queues: Pin<KBox<SpinLock<Queues>>>,
-    address: Arc<Account>,
+    holder: Holder,
     peer: SocketAddr,
     pool: Arc<Pool>,
     /// The memory regions into which RDMA Reads place data; `None` if the device needs no regions
@@ -110,7 +111,13 @@ pub(crate) enum Pumped {
 impl Reads {
     /// Creates the queues of a connection that may have `reads` RDMA Reads in flight. The pages of
     /// the connection also count towards the limit for its client's address.
-    pub(crate) fn new(sizes: &Sizes, pd: &Arc<Pd>, reads: u8, events: &Events) -> Result<Self> {
+    pub(crate) fn new(
+        sizes: &Sizes,
+        pd: &Arc<Pd>,
+        reads: u8,
+        events: &Events,
+        waker: Arc<dyn Wake>,
+    ) -> Result<Self> {
         let most = sizes.inbox();
         let queues = Queues {
             waiting: KVec::with_capacity(most, GFP_KERNEL)?,
@@ -124,7 +131,7 @@ impl Reads {
         let pool = Pool::new(KEPT / PAGE_SIZE, memory::of_one() as usize)?;
         Ok(Self {
             queues: KBox::pin_init(lock, GFP_KERNEL)?,
-            address: events.ending().address().clone(),
+            holder: Holder::new(events.ending().address(), waker)?,
             peer: events.peer,
             pool: Arc::new(pool, GFP_KERNEL)?,
             sinks: sizes.sinks(pd, reads)?,
@@ -137,7 +144,7 @@ impl Reads {
     pub(crate) fn take(&self, pages: u32) -> Option<Counted> {
         let mut queues = self.queues.lock();
         match queues.waiting.is_empty() {
-            true => memory::take(&mut queues.share, &self.address, pages).ok(),
+            true => memory::take(&mut queues.share, &self.holder, pages).ok(),
             false => None,
         }
     }
@@ -159,7 +166,7 @@ impl Reads {
         }
         let counted = match pages {
             0 => None,
-            _ => match memory::take(&mut queues.share, &self.address, pages) {
+            _ => match memory::take(&mut queues.share, &self.holder, pages) {
                 Ok(counted) => Some(counted),
                 Err(_) => return Ok(Ok(Begun::waiting(call))),
             },
@@ -306,7 +313,7 @@ impl Reads {
             }
         }
         if first.pages != 0 {
-            match memory::take(share, &self.address, first.pages) {
+            match memory::take(share, &self.holder, first.pages) {
                 Ok(pages) => (*first.reading.counted(), first.pages) = (Some(pages), 0),
                 Err(wait) => {
                     count::waited(&wait);
@@ -373,8 +380,13 @@ impl Reads {
     /// Stops counting a finished call's memory towards the limits. Waiting calls can then use it.
     pub(crate) fn give_back(&self, counted: Option<Counted>) {
         if let Some(pages) = counted {
-            memory::give_back(&mut self.queues.lock().share, &self.address, pages);
+            memory::give_back(&mut self.queues.lock().share, &self.holder, pages);
         }
+    }
+
+    /// Makes the connection delay no other connection until it requests memory again.
+    pub(crate) fn stop_waiting(&self) {
+        self.holder.stop_waiting();
     }
 
     /// Returns true if calls of the connection hold memory that counts towards the limits.
@@ -395,7 +407,7 @@ impl Reads {
         let (_, blank) = Transfer::end(transfer);
         let mut queues = self.queues.lock();
         if pages != 0 {
-            memory::give_back(&mut queues.share, &self.address, Counted::of_writes(pages));
+            memory::give_back(&mut queues.share, &self.holder, Counted::of_writes(pages));
         }
         let rest = blank.and_then(|blank| queues.blanks.put(blank));
         let may_go_on = pages != 0 && !queues.waiting.is_empty();
@@ -409,6 +421,7 @@ impl Reads {
     /// handler runs. If the driver did not, the objects would keep each other alive for ever: the
     /// RPC calls hold the queue pair, whose handler holds the RPC calls.
     pub(crate) fn give_up(&self) {
+        self.stop_waiting();
         let mut queues = self.queues.lock();
         let calls = (
             core::mem::take(&mut queues.waiting),
@@ -426,6 +439,6 @@ impl Reads {
 
 impl Drop for Reads {
     fn drop(&mut self) {
-        memory::end(&self.queues.lock().share, &self.address);
+        memory::end(&self.queues.lock().share, &self.holder);
     }
 }

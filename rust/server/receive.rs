@@ -143,7 +143,7 @@ impl Handler {
             arrivals: Arrivals::new(),
             watch: Watch::new(device.is_iwarp)?,
             ticker: ticker.clone(),
-            reads: Reads::new(&sizes, pd, device.reads, events)?,
+            reads: Reads::new(&sizes, pd, device.reads, events, ticker.clone())?,
             arrival: Stamp::default(),
             receives: AtomicU32::new(sizes.first_receives()),
             inbox,
@@ -215,7 +215,10 @@ impl Handler {
             match this.reads.pump(qp, |fetched| this.push(fetched)) {
                 Ok(Pumped::All) => return Ok(()),
                 Ok(Pumped::Short) => {
-                    this.ticker.retry();
+                    match this.events.ending().has_ended() {
+                        true => this.reads.stop_waiting(),
+                        false => this.ticker.retry(),
+                    }
                     return Ok(());
                 }
                 // After a refusal, the loop continues with the calls behind the refused call.

@@ -119,7 +119,8 @@ pub(crate) const PATIENCE: Patience = Patience {
     malformed: 16,
 };
 /// Interval in milliseconds at which this host tries again to process calls that wait for memory.
-/// Calls of other connections hold that memory.
+/// Calls of other connections hold that memory. Usually such a connection is woken earlier, when
+/// memory is returned (`server::turns`).
 pub(crate) const RETRY_MS: u64 = 100;
 /// At least one of this number of consecutive work requests is signalled.
 const SIGNAL_EVERY: u32 = 64;

@@ -11,7 +11,8 @@ use crate::{
     sizes::{
         PATIENCE,
         RETRY_MS, //
-    }, //
+    },
+    turns::Wake, //
 };
 use core::sync::atomic::{
     AtomicU32,
@@ -56,6 +57,7 @@ use xprtrdma_svc::util::{
 
 const TICK: u64 = 0;
 const RETRY: u64 = 1;
+const WAKE: u64 = 2;
 
 /// A connection that a [`Ticker`] checks.
 pub(crate) trait Tended: QpHandler {
@@ -77,6 +79,8 @@ pub(crate) struct Ticker<H: Tended> {
     tick: DelayedWork<Ticker<H>, TICK>,
     #[pin]
     retry: DelayedWork<Ticker<H>, RETRY>,
+    #[pin]
+    wake: DelayedWork<Ticker<H>, WAKE>,
 }
 
 impl_has_delayed_work! {
@@ -85,6 +89,10 @@ impl_has_delayed_work! {
 
 impl_has_delayed_work! {
     impl{H: Tended} HasDelayedWork<Self, RETRY> for Ticker<H> { self.retry }
+}
+
+impl_has_delayed_work! {
+    impl{H: Tended} HasDelayedWork<Self, WAKE> for Ticker<H> { self.wake }
 }
 
 impl<H: Tended> KeepsQueue for Ticker<H> {
@@ -103,6 +111,7 @@ impl<H: Tended> Ticker<H> {
                 queue,
                 tick <- new_delayed_work!("Ticker::tick"),
                 retry <- new_delayed_work!("Ticker::retry"),
+                wake <- new_delayed_work!("Ticker::wake"),
             }),
             GFP_KERNEL,
         )
@@ -119,6 +128,7 @@ impl<H: Tended> Ticker<H> {
         let qp = self.target.lock().take();
         cancel_delayed_sync::<Self, TICK>(self);
         cancel_delayed_sync::<Self, RETRY>(self);
+        cancel_delayed_sync::<Self, WAKE>(self);
         drop(qp);
     }
 
@@ -147,6 +157,12 @@ impl<H: Tended> Ticker<H> {
     }
 }
 
+impl<H: Tended> Wake for Ticker<H> {
+    fn wake(self: Arc<Self>) {
+        self.arm::<WAKE>(0);
+    }
+}
+
 impl<H: Tended> WorkItem<TICK> for Ticker<H> {
     type Pointer = Arc<Self>;
 
@@ -159,6 +175,16 @@ impl<H: Tended> WorkItem<TICK> for Ticker<H> {
 }
 
 impl<H: Tended> WorkItem<RETRY> for Ticker<H> {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        if let Some(qp) = this.target() {
+            H::go_on(qp.as_arc_borrow());
+        }
+    }
+}
+
+impl<H: Tended> WorkItem<WAKE> for Ticker<H> {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {

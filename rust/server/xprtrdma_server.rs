@@ -14,6 +14,7 @@
 //! | [`read`] | calls that wait for memory, or whose data are still in the client's memory |
 //! | [`fetch`] | a call that waits for memory or its RDMA Reads, and the assembly of its message |
 //! | [`memory`] | the memory that calls of all connections hold |
+//! | [`turns`] | the order in which connections get memory while memory is short |
 //! | [`call`] | a call that was passed to the RPC server |
 //! | [`reply`] | replies of the RPC server |
 //! | [`outbox`] | responses that wait until they can be sent to the client |
@@ -57,6 +58,7 @@ mod sizes;
 mod stats;
 mod tending;
 mod ticker;
+mod turns;
 
 use kernel::prelude::*;
 use xprtrdma_rdma::stack;
@@ -107,6 +109,7 @@ impl kernel::Module for SvcRdma {
         }
         Version::preset(highest);
         memory::set(host_pages());
+        turns::set()?;
         let class = Registration::new().inspect_err(|e| {
             if *e == EEXIST {
                 pr_err!(
