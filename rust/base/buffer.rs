@@ -149,6 +149,11 @@ pub unsafe trait PageArray: Send {
     }
 }
 
+/// Maximum number of bytes for which [`PageRefs::take`] takes only pages whose folios contain no
+/// other pages. The references to such pages keep little memory allocated. So a caller that limits
+/// the memory of its messages need not count messages of at most this length.
+pub const SMALL: usize = 2 * PAGE_SIZE;
+
 /// Minimum number of pages for which [`PageRefs::take`] does not check the size of the folios. If
 /// `take` takes at least `MANY` (128) pages, the check allows folios with eight times as many
 /// pages: at least 1024. A folio of a file has at most 512 pages (2 MiB). Up to 512 consecutive
@@ -207,8 +212,9 @@ impl PageRefs {
     /// in a new list if `list` is `None`. May sleep for memory.
     ///
     /// A reference to a page keeps the memory of its whole folio. So the function returns `E2BIG`
-    /// if the folios together have more than eight times as many pages as the function takes. After
-    /// an error the caller still owns all references.
+    /// if the folios together have too many pages: more than eight times as many as the function
+    /// takes, or, for at most [`SMALL`] bytes, more than the function takes. After an error the
+    /// caller still owns all references.
     ///
     /// # Safety
     ///
@@ -241,11 +247,16 @@ impl PageRefs {
         // For at least `MANY` pages the check is not needed. The comment of `MANY` gives the
         // reason.
         if count < MANY {
+            let most = match len > SMALL {
+                // NO-OVERFLOW: `count` is less than `MANY`.
+                true => count.wrapping_mul(8),
+                false => count,
+            };
+            let pages = list.0.as_mut_ptr();
             // CAST: The number of pages is small.
-            let len = count as u32;
             // SAFETY: By the caller's contract the elements are addresses of pages, which exist
             // during the call.
-            if !unsafe { bindings::xprtrdma_pages_hold_little(list.0.as_mut_ptr(), len) } {
+            if !unsafe { bindings::xprtrdma_pages_hold_at_most(pages, count as u32, most) } {
                 return Err(E2BIG);
             }
         }

@@ -190,10 +190,11 @@ void *xprtrdma_page_address(const struct page *page)
 }
 
 /*
- * Returns whether the folios have at most eight times as many pages as the
- * array. A reference to one page keeps its whole folio allocated.
+ * Returns whether the folios together have at most `most` pages. A reference to
+ * one page keeps its whole folio allocated.
  */
-bool xprtrdma_pages_hold_little(struct page **pages, unsigned int count)
+bool xprtrdma_pages_hold_at_most(struct page **pages, unsigned int count,
+				 size_t most)
 {
 	const struct folio *last = NULL;
 	unsigned long held = 0;
@@ -206,7 +207,7 @@ bool xprtrdma_pages_hold_little(struct page **pages, unsigned int count)
 			held += folio_nr_pages(folio);
 		last = folio;
 	}
-	return held <= 8ul * count;
+	return held <= most;
 }
 
 /*

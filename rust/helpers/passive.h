@@ -60,7 +60,8 @@ bool xprtrdma_dma_needs_unmapping(struct ib_device *dev);
 void xprtrdma_dma_unmap(struct ib_device *dev, const struct ib_sge *sges,
 			size_t count, unsigned int dir);
 void *xprtrdma_page_address(const struct page *page);
-bool xprtrdma_pages_hold_little(struct page **pages, unsigned int count);
+bool xprtrdma_pages_hold_at_most(struct page **pages, unsigned int count,
+				 size_t most);
 /* Drops one reference to each page. There must be at least one page. */
 void xprtrdma_put_pages(struct page **pages, unsigned int count);
 int xprtrdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param);

@@ -29,3 +29,4 @@ mod pd;
 mod peer;
 mod qp;
 mod stack;
+mod taken;

@@ -6,7 +6,8 @@
 //! call's Reads fill, and the pages that the call's results may need. The pages stay counted until
 //! the RPC server has finished the call. Only pages that RDMA Writes send stay counted longer,
 //! until the Writes have completed. A call that needs only a few pages is not counted, because the
-//! number of calls is limited as well.
+//! number of calls is limited as well. The RDMA Writes of such a call keep only these few pages
+//! allocated.
 
 use crate::{
     sizes::{
@@ -35,12 +36,11 @@ use xprtrdma_proto::responder::budget::{
     Share,
     Wait, //
 };
+use xprtrdma_svc::util::SMALL as SMALL_BYTES;
 
 /// A call that needs at most this number of pages does not count towards the limits.
-const SMALL: u32 = 2;
-/// Number of bytes in `SMALL` pages.
 // CAST: The number is small.
-const SMALL_BYTES: usize = SMALL as usize * PAGE_SIZE;
+const SMALL: u32 = (SMALL_BYTES / PAGE_SIZE) as u32;
 
 /// Number of pages that calls may still take before the memory limit of all calls is reached. The
 /// atomic variable orders no other memory accesses.

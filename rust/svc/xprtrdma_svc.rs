@@ -42,7 +42,8 @@ pub mod util {
         access_once::AccessOnce,
         buffer::{
             PageList,
-            PageRefs, //
+            PageRefs,
+            SMALL, //
         },
         compat::{
             connection_reset,

@@ -336,8 +336,8 @@ mod suite {
             (0, 8 * P),
             (99, 8 * P - 99),
             (99, 5 * P),
-            (P + 1, P),
-            (2 * P - 1, 2),
+            (P + 1, 2 * P + 1),
+            (2 * P - 1, 2 * P + 2),
         ] {
             for (most, is_virtual) in [(1, false), (32, false), (1, true), (2, true), (32, true)] {
                 let pd = device(is_virtual)?;
