@@ -101,7 +101,8 @@ static SILENT: Count = Count::new("ended_silent");
 /// - Work requests (RDMA Reads, Writes, messages) were in the send queue, and none of them
 ///   completed within 30 s. It did not matter whether the client continued to send.
 /// - A work request did not complete within 60 to 120 s. During this time the connection held
-///   memory, and other calls waited for memory.
+///   memory, and other calls waited for memory. A connection with more than 16 RDMA transfers holds
+///   memory, even if its calls are too small to count.
 static STALLED: Count = Count::new("ended_send_queue_stalled");
 /// Connections that ended because 16 of their messages were malformed, see `malformed_messages`.
 /// The count of such messages decreases by one each minute (`served::life`). A message with

@@ -190,6 +190,14 @@ impl Outbox {
         Ok(true)
     }
 
+    /// Returns how many stored responses have RDMA Writes.
+    pub(crate) fn transfers(&self) -> u32 {
+        let waiting = self.waiting.lock();
+        let with_writes = waiting.iter().filter(|each| each.along.transfer.is_some());
+        // CAST: The grant limits the number of stored responses.
+        with_writes.count() as u32
+    }
+
     /// Drops all stored responses, because the connection has ended.
     pub(crate) fn give_up(&self) {
         let waiting = core::mem::take(&mut *self.waiting.lock());

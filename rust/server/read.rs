@@ -389,9 +389,9 @@ impl Reads {
         self.holder.stop_waiting();
     }
 
-    /// Returns true if calls of the connection hold memory that counts towards the limits.
-    pub(crate) fn holds_memory(&self) -> bool {
-        self.queues.lock().share.pages() != 0
+    /// Returns the number of pages of the connection that count towards the limits.
+    pub(crate) fn pages(&self) -> u32 {
+        self.queues.lock().share.pages()
     }
 
     /// Returns the memory regions into which RDMA Reads place data, or `None` if the device needs

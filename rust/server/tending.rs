@@ -9,7 +9,10 @@ use crate::{
 use kernel::sync::ArcBorrow;
 use xprtrdma_proto::served::{
     cause::Cause,
-    life::Act, //
+    life::{
+        holds_memory,
+        Act, //
+    }, //
 };
 use xprtrdma_rdma::qp::Qp;
 
@@ -22,7 +25,12 @@ impl Tended for Handler {
         grant.pause();
         let has_calls = grant.in_process() != 0 || grant.has_unsent();
         drop(grant);
-        let holds_memory = this.reads.holds_memory();
+        // NO-OVERFLOW: Both numbers of transfers are small.
+        let transfers = this
+            .outbox
+            .transfers()
+            .wrapping_add(qp.sum_transfers(|_| 1));
+        let holds_memory = holds_memory(this.reads.pages(), transfers);
         let in_flight = || qp.sends_in_flight();
         let events = &this.events;
         for act in this.watch.tick(events, in_flight, has_calls, holds_memory) {

@@ -251,7 +251,7 @@ impl Watch {
     /// - `in_flight` returns two counts of work requests that are in flight on the send queue: all
     ///   work requests, and the signalled ones.
     /// - `has_calls` says whether calls are without a response.
-    /// - `holds_memory` says whether calls hold memory that counts towards the limits.
+    /// - `holds_memory` says whether the connection holds memory that others may need.
     pub(crate) fn tick(
         &self,
         events: &Events,

@@ -59,9 +59,21 @@ pub struct Progress {
     pub signalled: u32,
     /// Number of signalled work requests that have completed so far, probes included.
     pub completed: u32,
-    /// Whether this connection holds memory, and some Call has waited for memory since the last
-    /// tick. The Call may belong to another connection.
+    /// Whether this connection holds memory ([`holds_memory`]), and some Call has waited for memory
+    /// since the last tick. The Call may belong to another connection.
     pub is_in_the_way: bool,
+}
+
+/// Maximum number of RDMA transfers whose memory does not matter. Each transfer of a small result
+/// holds a few pages, which no limit counts.
+const FEW_TRANSFERS: u32 = 16;
+
+/// Returns whether a connection holds memory that others may need. `counted` is the number of its
+/// pages that count towards the limits of the server. `transfers` is the number of its RDMA Reads
+/// and Writes that have not completed, of counted and of other Calls.
+#[inline]
+pub const fn holds_memory(counted: u32, transfers: u32) -> bool {
+    counted != 0 || transfers > FEW_TRANSFERS
 }
 
 impl Progress {

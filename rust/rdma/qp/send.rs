@@ -85,6 +85,12 @@ impl<H: QpHandler> Qp<H> {
         self.sq.lock().transfers.first().map(|first| first.tag())
     }
 
+    /// Returns the sum of `f` over all transfers that were posted and have not completed.
+    #[cfg(xprtrdma_server)]
+    pub fn sum_transfers(&self, f: impl Fn(&Transfer) -> u32) -> u32 {
+        self.sq.lock().transfers.iter().map(|each| f(each)).sum()
+    }
+
     /// Returns two numbers: how many work requests of the send queue are in flight (posted and not
     /// completed), and how many of these are signalled.
     #[cfg(xprtrdma_server)]

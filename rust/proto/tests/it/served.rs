@@ -32,6 +32,7 @@ use xprtrdma_proto::{
             Entry, //
         },
         life::{
+            holds_memory,
             Act,
             Life,
             Patience,
@@ -442,6 +443,14 @@ fn a_client_that_completes_little_ends_if_its_memory_is_needed() {
     // The connection of a client whose hundred work requests complete within 50 seconds does not
     // end.
     assert_eq!(ended_after(|_| true, |second| 2 * second), None);
+}
+
+#[test]
+fn many_small_transfers_hold_memory() {
+    assert!(!holds_memory(0, 0));
+    assert!(!holds_memory(0, 16));
+    assert!(holds_memory(0, 17));
+    assert!(holds_memory(1, 0));
 }
 
 #[test]
