@@ -80,7 +80,8 @@ pub(crate) static WAITING: Count = Count::new("requests_rejected");
 ///
 /// - The listener had 512 connections, or the client address had 128 connections, and no idle
 ///   connection could be closed.
-/// - 32 requests of the client address already waited to be accepted.
+/// - 32 requests of the client address already waited to be accepted. A request that its client has
+///   given up waits until a thread takes it.
 pub(crate) static REJECTED: Count = Count::new("connections_rejected");
 
 /// Lines that were not written to the log because a limit was reached (`served::lines`). Within

@@ -34,7 +34,8 @@ use xprtrdma_proto::served::{
     cause::Cause,
     door::{
         self,
-        Entry, //
+        Entry,
+        Other, //
     }, //
 };
 use xprtrdma_svc::inbox::Inbox;
@@ -144,10 +145,6 @@ impl Ending {
     fn is_idle(&self) -> bool {
         self.is_idle.load(Relaxed) && !self.heard.load(Relaxed)
     }
-
-    fn counts(&self) -> bool {
-        !self.has_ended()
-    }
 }
 
 /// The connections of a listener.
@@ -192,48 +189,30 @@ impl Crowd {
         let peer = peer.ip();
         let mut ending = Ending::new(peer).ok()?;
         let mut all = self.all.lock();
-        let mut found = door::Crowd {
-            connections: 0,
-            of_one: 0,
-            waiting_of_one: 0,
-            idle_of_one: false,
-            idle: false,
-        };
         if let Some(other) = all.iter().find(|other| other.peer == peer) {
             ending.address = other.address.clone();
         }
         let ending: Arc<Ending> = Arc::from(ending);
         let own_connections = ending.address.connections();
-        let may_leave = |other: &Ending| {
-            other.counts() && other.is_idle() && other.address.connections() > own_connections
+        let describe = |other: &Ending| Other {
+            is_own: other.peer == peer,
+            is_accepted: other.is_accepted.load(Relaxed),
+            has_ended: other.has_ended(),
+            is_idle: other.is_idle(),
+            has_more: other.address.connections() > own_connections,
         };
-        for other in all.iter().filter(|other| other.counts()) {
-            let (own, idle) = (other.peer == peer, other.is_idle());
-            // NO-OVERFLOW: `connections` and `of_one` are at most the length of the list.
-            found.connections = found.connections.wrapping_add(1);
-            found.of_one = found.of_one.wrapping_add(own.into());
-            let waits = own && !other.is_accepted.load(Relaxed);
-            // NO-OVERFLOW: `waiting_of_one` is at most the length of the list.
-            found.waiting_of_one = found.waiting_of_one.wrapping_add(waits.into());
-            found.idle |= may_leave(other);
-            found.idle_of_one |= idle && own;
+        let mut found = door::Crowd::default();
+        for other in all.iter() {
+            found.add(&describe(other));
         }
         let entry = DOORWAY.enter(&found);
         if entry == Entry::Full {
             count::REJECTED.add();
             return None;
         }
-        let leaves = match entry {
-            Entry::InPlaceOfOwn | Entry::InPlaceOfAny => {
-                let may = |other: &&Arc<Ending>| match entry {
-                    Entry::InPlaceOfAny => may_leave(other),
-                    _ => other.counts() && other.is_idle() && other.peer == peer,
-                };
-                // The newest connection that may be ended is chosen.
-                all.iter().rev().find(may).cloned()
-            }
-            Entry::Free | Entry::Full => None,
-        };
+        // The newest connection that may be ended is chosen.
+        let may_leave = |other: &&Arc<Ending>| describe(other).may_leave(entry);
+        let leaves = all.iter().rev().find(may_leave).cloned();
         let pushed = all.push_within_capacity(ending.clone());
         if pushed.is_ok() {
             ending.address.add_connection();

@@ -27,20 +27,64 @@ pub struct Doorway {
 }
 
 /// The connections and connection requests that exist when a new request arrives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Crowd {
     /// Connections in total, half-open connections included.
     pub connections: u32,
     /// Connections from the client address of the request.
     pub of_one: u32,
     /// Connection requests that wait for a thread, and that come from the same client address as
-    /// the new request.
+    /// the new request. A request that its client has given up still waits.
     pub waiting_of_one: u32,
     /// Whether at least one connection from the client address of the request is idle.
     pub idle_of_one: bool,
     /// Whether another client address has an idle connection, and has more connections than the
     /// client address of the request.
     pub idle: bool,
+}
+
+/// A connection or a connection request that exists when a new request arrives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Other {
+    /// Whether it comes from the same client address as the new request.
+    pub is_own: bool,
+    /// Whether a thread has accepted it.
+    pub is_accepted: bool,
+    /// Whether it has ended. A request ends if its client gives it up.
+    pub has_ended: bool,
+    /// Whether it is an idle connection.
+    pub is_idle: bool,
+    /// Whether its client address has more connections than the client address of the new request.
+    pub has_more: bool,
+}
+
+impl Other {
+    /// Returns whether the new connection may replace this one. `entry` is the decision about the
+    /// new request.
+    pub const fn may_leave(&self, entry: Entry) -> bool {
+        let is_idle = self.is_idle && !self.has_ended;
+        match entry {
+            Entry::InPlaceOfOwn => is_idle && self.is_own,
+            Entry::InPlaceOfAny => is_idle && self.has_more,
+            Entry::Free | Entry::Full => false,
+        }
+    }
+}
+
+impl Crowd {
+    /// Counts a connection or a connection request.
+    pub fn add(&mut self, other: &Other) {
+        // A request keeps its place in the queue until a thread takes it, even if it has ended.
+        let waits = other.is_own && !other.is_accepted;
+        self.waiting_of_one = self.waiting_of_one.saturating_add(waits.into());
+        if other.has_ended {
+            return;
+        }
+        self.connections = self.connections.saturating_add(1);
+        self.of_one = self.of_one.saturating_add(other.is_own.into());
+        self.idle_of_one |= other.may_leave(Entry::InPlaceOfOwn);
+        self.idle |= other.may_leave(Entry::InPlaceOfAny);
+    }
 }
 
 /// The decision about a connection request.

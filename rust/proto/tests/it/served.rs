@@ -29,7 +29,8 @@ use xprtrdma_proto::{
         door::{
             Crowd,
             Doorway,
-            Entry, //
+            Entry,
+            Other, //
         },
         life::{
             holds_memory,
@@ -261,6 +262,79 @@ fn the_newest_idle_connection_makes_room_and_a_busy_one_never() {
     assert_eq!(enter(8, 1, true, true), Entry::InPlaceOfOwn);
     assert_eq!(enter(8, 1, false, true), Entry::InPlaceOfAny);
     assert_eq!(enter(8, 1, false, false), Entry::Full);
+}
+
+#[test]
+fn requests_that_were_given_up_count_until_a_thread_takes_them() {
+    let crowd = |all: &[Other]| {
+        let mut crowd = Crowd::default();
+        all.iter().for_each(|other| crowd.add(other));
+        crowd
+    };
+    let waiting = Other {
+        is_own: true,
+        ..Other::default()
+    };
+    let given_up = Other {
+        has_ended: true,
+        ..waiting
+    };
+    let idle = Other {
+        is_accepted: true,
+        is_idle: true,
+        ..waiting
+    };
+    let ended = Other {
+        has_ended: true,
+        ..idle
+    };
+    let of_others = Other {
+        is_own: false,
+        has_more: true,
+        ..idle
+    };
+    let busy = Other {
+        is_idle: false,
+        ..idle
+    };
+    let strange = Other {
+        is_own: false,
+        ..given_up
+    };
+    // A request that was given up is no connection any more, but still has its place in the queue.
+    let expected = Crowd {
+        connections: 1,
+        of_one: 1,
+        waiting_of_one: 3,
+        ..Crowd::default()
+    };
+    assert_eq!(crowd(&[given_up, waiting, given_up, strange]), expected);
+    let door = Doorway {
+        connections: 8,
+        of_one: 8,
+        waiting_of_one: 2,
+    };
+    assert_eq!(door.enter(&crowd(&[given_up, given_up])), Entry::Full);
+    assert_eq!(door.enter(&crowd(&[given_up, ended, strange])), Entry::Free);
+    // An ended connection makes no room, and neither does a busy one.
+    let expected = Crowd {
+        connections: 2,
+        of_one: 1,
+        idle: true,
+        ..Crowd::default()
+    };
+    assert_eq!(crowd(&[ended, busy, of_others]), expected);
+    assert!(crowd(&[idle]).idle_of_one);
+    for (other, own, any) in [
+        (idle, true, false),
+        (of_others, false, true),
+        (ended, false, false),
+        (busy, false, false),
+    ] {
+        assert_eq!(other.may_leave(Entry::InPlaceOfOwn), own);
+        assert_eq!(other.may_leave(Entry::InPlaceOfAny), any);
+        assert!(!other.may_leave(Entry::Free));
+    }
 }
 
 const PATIENCE: Patience = Patience {
