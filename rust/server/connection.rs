@@ -211,8 +211,7 @@ impl Connection {
         let file = self.file.lock().take();
         drop(file);
         let owner = self.owner.lock().take();
-        drop(owner);
-        self.qp.handler().give_up();
+        Handler::give_up(&self.qp, owner);
     }
 }
 

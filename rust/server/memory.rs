@@ -36,6 +36,10 @@ use xprtrdma_proto::responder::budget::{
     Share,
     Wait, //
 };
+use xprtrdma_rdma::transfer::{
+    Kind,
+    Transfer, //
+};
 use xprtrdma_svc::util::SMALL as SMALL_BYTES;
 
 /// A call that needs at most this number of pages does not count towards the limits.
@@ -185,6 +189,15 @@ pub(crate) fn counted_writes(bytes: usize) -> u32 {
     match bytes > SMALL_BYTES {
         true => pages(bytes),
         false => 0,
+    }
+}
+
+/// Returns how many pages of a transfer are counted until the transfer has completed. The pages of
+/// RDMA Reads are counted for their call.
+pub(crate) fn counted_transfer(transfer: &Transfer) -> u32 {
+    match transfer.kind() {
+        Kind::Write => counted_writes(transfer.bytes()),
+        Kind::Read => 0,
     }
 }
 

@@ -12,6 +12,7 @@
 use crate::{
     count,
     events::Events,
+    memory,
     stats::Answers, //
 };
 use core::ops::{
@@ -198,10 +199,14 @@ impl Outbox {
         with_writes.count() as u32
     }
 
-    /// Drops all stored responses, because the connection has ended.
-    pub(crate) fn give_up(&self) {
+    /// Drops all stored responses, because the connection has ended. Returns how many counted pages
+    /// their RDMA Writes had.
+    pub(crate) fn give_up(&self) -> u32 {
         let waiting = core::mem::take(&mut *self.waiting.lock());
-        drop(waiting);
+        let transfers = waiting
+            .iter()
+            .filter_map(|each| each.along.transfer.as_deref());
+        transfers.map(memory::counted_transfer).sum()
     }
 
     fn push(&self, answer: Waiting) -> Result {

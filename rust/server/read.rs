@@ -417,19 +417,19 @@ impl Reads {
         may_go_on
     }
 
-    /// Drops all RPC calls. The driver invokes this function when the connection has ended and no
-    /// handler runs. If the driver did not, the objects would keep each other alive for ever: the
-    /// RPC calls hold the queue pair, whose handler holds the RPC calls.
+    /// Drops all RPC calls, and stops counting their pages. Must be called when no handler runs any
+    /// more: until then, the RPC calls and the queue pair keep each other alive.
     pub(crate) fn give_up(&self) {
         self.stop_waiting();
         let mut queues = self.queues.lock();
-        let calls = (
-            core::mem::take(&mut queues.waiting),
-            core::mem::take(&mut queues.posted),
-            queues.blanks.close(),
-        );
+        let mut waiting = core::mem::take(&mut queues.waiting);
+        let mut posted = core::mem::take(&mut queues.posted);
+        let blanks = queues.blanks.close();
         drop(queues);
-        drop(calls);
+        let waits = waiting.iter_mut().map(|call| &mut call.reading);
+        let calls = Iterator::chain(waits, &mut posted);
+        calls.for_each(|call| self.give_back(call.counted().take()));
+        drop((waiting, posted, blanks));
         self.pool.close();
         if let Some(sinks) = &self.sinks {
             sinks.close();

@@ -84,6 +84,7 @@ use xprtrdma_rdma::{
         Immediate,
         Qp,
         QpHandler,
+        QpOwner,
         Received,
         WcStatus, //
     },
@@ -151,11 +152,24 @@ impl Handler {
         })
     }
 
-    /// Drops the calls whose Reads have not completed, and the waiting responses. Must be called
-    /// when no handler can run any more.
-    pub(crate) fn give_up(&self) {
-        self.outbox.give_up();
-        self.reads.give_up();
+    /// Destroys the queue pair, and drops the calls whose Reads have not completed, the responses
+    /// that wait, and the RDMA Writes. Stops counting their pages. `owner` is `None` if the queue
+    /// pair was destroyed before. May sleep.
+    pub(crate) fn give_up(qp: &Qp<Self>, owner: Option<QpOwner<Self>>) {
+        let this = qp.handler();
+        let mut written = 0u32;
+        if let Some(mut owner) = owner {
+            owner.shut_down();
+            let posted = qp.sum_transfers(memory::counted_transfer);
+            drop(owner);
+            // If the device may still use the memory of the Writes, the memory stays allocated and
+            // counted.
+            let kept = qp.sum_transfers(memory::counted_transfer);
+            written = posted.saturating_sub(kept);
+        }
+        written = written.saturating_add(this.outbox.give_up());
+        this.reads.give_back(Some(Counted::of_writes(written)));
+        this.reads.give_up();
     }
 
     /// Records a completed Receive, whose message needs a response. Adds Receives if the client

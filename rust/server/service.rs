@@ -81,8 +81,8 @@ impl Service for Rdma {
         listener.close();
     }
 
-    // This function, `result`, `over` and `QpHandler::received` are inlined into their only
-    // callers, which are C callbacks.
+    // This function, `result`, `over` and `QpHandler::received` are inlined into their callers,
+    // which are C callbacks.
     #[inline(always)]
     fn reply(
         connection: &Connection,

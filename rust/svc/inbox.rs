@@ -126,21 +126,20 @@ impl<S: Service> InboxOwner<S> {
         call
     }
 
-    /// Drops the waiting calls, and refuses all later calls. Afterwards the inbox does not use the
-    /// transport any more. May sleep.
-    pub(crate) fn detach(&self) {
+    /// Removes the waiting calls and returns them, and refuses all later calls. Afterwards the inbox
+    /// does not use the transport any more. Does not sleep.
+    pub(crate) fn detach(&self) -> Queue<S> {
         let mut state = self.0 .0.state.lock();
         state.xprt = Xprt::Detached;
-        let calls = state.calls.take();
-        drop(state);
-        // The lock is not held here, because dropping a call may take other locks, and sleep.
-        drop(calls);
+        state.calls.take()
     }
 }
 
 impl<S: Service> Drop for InboxOwner<S> {
     fn drop(&mut self) {
-        self.detach();
+        // The lock is not held when the calls are dropped, because dropping a call may take other
+        // locks, and sleep.
+        drop(self.detach());
     }
 }
 

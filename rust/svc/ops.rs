@@ -367,9 +367,14 @@ impl<S: Service> Ops<S> {
     unsafe extern "C" fn detach_connection(xprt: *mut bindings::svc_xprt) {
         // SAFETY: The RPC server calls this for a connection of this class.
         let connection = unsafe { SvcXprt::<Connection<S>>::inner(xprt) };
-        connection.inbox.detach();
+        let mut calls = connection.inbox.detach();
         connection.line.end();
         S::detach(&connection.connection);
+        // The RPC server never receives these calls, so it does not finish them.
+        while let Some(mut call) = calls.pop() {
+            S::over(&connection.connection, call.call());
+            call.end();
+        }
     }
 
     unsafe extern "C" fn free_connection(xprt: *mut bindings::svc_xprt) {

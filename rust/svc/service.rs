@@ -101,8 +101,9 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// the RPC server fails the NFS operation.
     fn result(call: &mut Self::Call, front: &[u8], from: u32, len: u32) -> Result;
 
-    /// Finishes a call, whether or not a reply was sent. The call and the buffer in which it
-    /// arrived are dropped after this method.
+    /// Finishes a call, whether or not a reply was sent, and whether or not the RPC server has
+    /// received the call. The call and the buffer in which it arrived are dropped after this
+    /// method. May be called after [`Service::detach`].
     fn over(connection: &Self::Connection, call: &mut Self::Call);
 
     /// Ends a connection. When this method returns, the device no longer accesses memory of the
