@@ -90,13 +90,7 @@ impl Connection {
                 Some(accepted)
             }
             Err(error) => {
-                trace::rejected(&events.peer, Some(error));
-                if events.may_log() {
-                    pr_warn!(
-                        "connection from {} not accepted: {error:?}\n",
-                        Show(&events.peer)
-                    );
-                }
+                events.not_accepted(error);
                 None
             }
         }

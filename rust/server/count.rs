@@ -81,7 +81,7 @@ pub(crate) static WAITING: Count = Count::new("requests_rejected");
 /// - The listener had 512 connections, or the client address had 128 connections, and no idle
 ///   connection could be closed.
 /// - 32 requests of the client address already waited to be accepted. A request that its client has
-///   given up waits until a thread takes it.
+///   given up counts until it is dropped, which happens soon.
 pub(crate) static REJECTED: Count = Count::new("connections_rejected");
 
 /// Lines that were not written to the log because a limit was reached (`served::lines`). Within

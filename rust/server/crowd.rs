@@ -9,7 +9,8 @@ use crate::{
     driver::Rdma,
     log::Log,
     memory::Account,
-    sizes::DOORWAY, //
+    sizes::DOORWAY,
+    sweep::Sweeper, //
 };
 use core::{
     net::{
@@ -120,6 +121,11 @@ impl Ending {
         self.has_ended.load(Relaxed)
     }
 
+    /// Returns true if a thread has accepted the connection.
+    pub(crate) fn is_accepted(&self) -> bool {
+        self.is_accepted.load(Relaxed)
+    }
+
     /// Returns why the connection has ended.
     pub(crate) fn cause(&self) -> Cause {
         self.state.lock().cause.unwrap_or(Cause::Stopped)
@@ -154,6 +160,7 @@ pub(crate) struct Crowd {
     all: Pin<KBox<SpinLock<KVec<Arc<Ending>>>>>,
     breakers: Breakers,
     log: Log,
+    sweeper: Arc<Sweeper>,
 }
 
 /// The membership of a connection in the list of its listener's connections. Dropping this object
@@ -164,7 +171,7 @@ pub(crate) struct Seat {
 }
 
 impl Crowd {
-    pub(crate) fn new() -> Result<Arc<Self>> {
+    pub(crate) fn new(sweeper: Arc<Sweeper>) -> Result<Arc<Self>> {
         // The list has extra capacity, because connections that have ended may still be in the
         // list.
         let most = (DOORWAY.connections as usize).saturating_mul(2);
@@ -174,8 +181,14 @@ impl Crowd {
             all: KBox::pin_init(lock, GFP_KERNEL)?,
             breakers: Breakers::new()?,
             log: Log::new()?,
+            sweeper,
         };
         Ok(Arc::new(crowd, GFP_KERNEL)?)
+    }
+
+    /// Requests that connection requests that have ended are dropped soon.
+    pub(crate) fn sweep(&self) {
+        self.sweeper.sweep();
     }
 
     /// Returns whether a line about this client may be written to the log now.
@@ -196,7 +209,7 @@ impl Crowd {
         let own_connections = ending.address.connections();
         let describe = |other: &Ending| Other {
             is_own: other.peer == peer,
-            is_accepted: other.is_accepted.load(Relaxed),
+            is_accepted: other.is_accepted(),
             has_ended: other.has_ended(),
             is_idle: other.is_idle(),
             has_more: other.address.connections() > own_connections,

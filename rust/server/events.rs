@@ -43,6 +43,10 @@ use xprtrdma_rdma::cm::{
     CmEvent,
     CmHandler, //
 };
+use xprtrdma_svc::{
+    trace,
+    util::Show, //
+};
 
 /// What the connection manager has reported about a connection. The object exists from the
 /// connection request on.
@@ -98,6 +102,20 @@ impl Events {
     /// Ends the connection for this cause.
     pub(crate) fn end(&self, cause: Cause) {
         self.ending().end(cause);
+        if !self.ending().is_accepted() {
+            self.seat.crowd().sweep();
+        }
+    }
+
+    /// Reports that the connection was not accepted.
+    pub(crate) fn not_accepted(&self, error: Error) {
+        trace::rejected(&self.peer, Some(error));
+        if self.may_log() {
+            pr_warn!(
+                "connection from {} not accepted: {error:?}\n",
+                Show(&self.peer)
+            );
+        }
     }
 
     /// Ends the connection because the client's device has refused an RDMA Read or Write of the

@@ -8,10 +8,15 @@ use crate::{
     crowd::Crowd,
     events::Events,
     follow::Follower,
-    sizes::REQUESTS, //
+    sizes::REQUESTS,
+    sweep::{
+        Sweeper,
+        Swept, //
+    }, //
 };
 use core::{
     net::SocketAddr,
+    ops::Deref,
     sync::atomic::{
         AtomicU32,
         Ordering::Relaxed, //
@@ -31,6 +36,7 @@ use xprtrdma_svc::{
     bell::Bell,
     trace,
     util::{
+        connection_reset,
         Net,
         Show,
         WorkQueue, //
@@ -53,14 +59,43 @@ pub(crate) struct Door {
     pub(crate) queue: Arc<WorkQueue>,
 }
 
+impl Swept for Listener {
+    fn drop_ended(&self) {
+        while let Some(request) = self.take_if(|events| events.ending().has_ended()) {
+            request.events.not_accepted(connection_reset());
+        }
+    }
+}
+
+/// The owner of a listener.
+pub(crate) struct Owner {
+    listener: Arc<Listener>,
+    sweeper: Arc<Sweeper>,
+}
+
+impl Deref for Owner {
+    type Target = Listener;
+
+    fn deref(&self) -> &Listener {
+        &self.listener
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.sweeper.stop();
+    }
+}
+
 /// Listens at an address. May sleep.
-pub(crate) fn listen(net: &Net, addr: &SocketAddr, bell: Bell) -> Result<Listener> {
+pub(crate) fn listen(net: &Net, addr: &SocketAddr, bell: Bell) -> Result<Owner> {
     // Each work queue needs a unique name, because the name appears in sysfs.
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Relaxed);
     let name = CString::try_from_fmt(fmt!("svcrdma_rs-{number}"))?;
     let queue = Arc::new(WorkQueue::new(&name)?, GFP_KERNEL)?;
-    let crowd = Crowd::new()?;
+    let sweeper = Sweeper::new(queue.clone())?;
+    let crowd = Crowd::new(sweeper.clone())?;
     let door = Door {
         follower: Follower::new(bell.clone(), queue.clone())?,
         bell,
@@ -69,7 +104,10 @@ pub(crate) fn listen(net: &Net, addr: &SocketAddr, bell: Bell) -> Result<Listene
         board: Board::new(addr)?,
         queue,
     };
-    Listener::new(net, addr, REQUESTS, door)
+    let listener = Listener::new(net, addr, REQUESTS, door)?;
+    let listener = Arc::new(listener, GFP_KERNEL)?;
+    sweeper.start(listener.clone());
+    Ok(Owner { listener, sweeper })
 }
 
 /// Listens again if the network device of the listener's IP address has got another hardware

@@ -8,7 +8,7 @@ use crate::{
     driver::Rdma,
     listener::{
         self,
-        Listener, //
+        Owner, //
     },
     receive::Handler,
     sizes::{
@@ -46,7 +46,7 @@ use xprtrdma_svc::{
 };
 
 impl Service for Rdma {
-    type Listener = Listener;
+    type Listener = Owner;
     type Connection = Connection;
     type Message = Held<Handler>;
     type Pages = Pages;
@@ -62,22 +62,22 @@ impl Service for Rdma {
         Ok(Listening { listener, local })
     }
 
-    fn accept(listener: &Listener, longest_call: u32) -> Option<Accepted<Self>> {
+    fn accept(listener: &Owner, longest_call: u32) -> Option<Accepted<Self>> {
         listener::follow_address(listener);
         let request = listener.take()?;
         Connection::accept(listener.handler(), request, longest_call)
     }
 
-    fn reject(listener: &Listener) {
+    fn reject(listener: &Owner) {
         listener::follow_address(listener);
         listener.handler().reject(listener.take());
     }
 
-    fn has_requests(listener: &Listener) -> bool {
+    fn has_requests(listener: &Owner) -> bool {
         listener.is_waiting()
     }
 
-    fn close(listener: &Listener) {
+    fn close(listener: &Owner) {
         listener.close();
     }
 

@@ -21,6 +21,7 @@
 //! | [`reverse`] | calls of nfsd to the client |
 //! | [`events`] | the events that the connection manager reports for a connection |
 //! | [`crowd`] | the connections of a listener, and the causes of their end |
+//! | [`sweep`] | drops connection requests that have ended before a thread has taken them |
 //! | [`breakers`] | calls whose failed RDMA operations broke connections |
 //! | [`ticker`] | periodic checks of connections |
 //! | [`tending`] | what a periodic check does |
@@ -56,6 +57,7 @@ mod reverse;
 mod service;
 mod sizes;
 mod stats;
+mod sweep;
 mod tending;
 mod ticker;
 mod turns;

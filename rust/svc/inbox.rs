@@ -126,8 +126,8 @@ impl<S: Service> InboxOwner<S> {
         call
     }
 
-    /// Removes the waiting calls and returns them, and refuses all later calls. Afterwards the inbox
-    /// does not use the transport any more. Does not sleep.
+    /// Removes the waiting calls and returns them, and refuses all later calls. Afterwards the
+    /// inbox does not use the transport any more. Does not sleep.
     pub(crate) fn detach(&self) -> Queue<S> {
         let mut state = self.0 .0.state.lock();
         state.xprt = Xprt::Detached;

@@ -160,8 +160,7 @@ def regions_are_invalidated_where_it_is_proven(t):
 # covers: V1-064: A call has no Reply chunk, and takes one work request, if its largest possible
 # reply fits into a message. With NFSv3 this is true for GETATTR. With NFSv4.2 it is true for
 # GETATTR if both sides accept messages of 8 KiB.
-@case(versions=("3", "4.2"), clients=("ours",), loaded=False, stock_only=True, seconds=120,
-      slow=True)
+@case(versions=("3", "4.2"), clients=("ours",), loaded=False, stock_only=True, slow=True)
 def a_reply_that_fits_takes_one_work_request(t):
     if t.version == "3":
         module.insmod()

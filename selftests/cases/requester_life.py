@@ -189,6 +189,29 @@ def a_server_that_stops(t):
     check(stage.honest.connects() >= 2, "the honest mount has not connected again")
 
 
+# covers: Connection requests wait at a listener, because nfsd has no threads. The clients give up
+# the requests. Our server drops the requests, although no thread takes them.
+@case(versions=(), clients=CLIENTS, server="ours", seconds=90)
+def requests_that_are_given_up(t):
+    stage = Stage(t)
+    t.defer(faults.start_nfsd, t.server)
+    faults.stop_nfsd(t.server)
+    wait.until(lambda: not stage.identifiers(), ENV.patience(20), "no listener")
+    t.server.call("text", faults.PORTLIST, f"rdma {PORT}")
+    listening = stage.identifiers()
+    asked = open_many(stage, WAITING, lambda client: client.connection.request())
+    wait.until(lambda: stage.identifiers() >= listening + WAITING, ENV.patience(20),
+               "requests that wait")
+    for client in asked:
+        client.connection.close()
+    wait.until(lambda: stage.identifiers() == listening, ENV.patience(20),
+               "the requests dropped without a thread")
+    faults.stop_nfsd(t.server)
+    wait.until(lambda: not stage.identifiers(), ENV.patience(20), "no listener")
+    faults.start_nfsd(t.server)
+    stage.read()
+
+
 # covers: RSP-205: Connection requests wait at a listener, because nfsd has no threads. The listener
 # is removed. The requests are rejected, and no object of these requests is left.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=90)

@@ -34,7 +34,7 @@ pub struct Crowd {
     /// Connections from the client address of the request.
     pub of_one: u32,
     /// Connection requests that wait for a thread, and that come from the same client address as
-    /// the new request. A request that its client has given up still waits.
+    /// the new request. A request that has ended counts until it is dropped.
     pub waiting_of_one: u32,
     /// Whether at least one connection from the client address of the request is idle.
     pub idle_of_one: bool,
@@ -74,7 +74,7 @@ impl Other {
 impl Crowd {
     /// Counts a connection or a connection request.
     pub fn add(&mut self, other: &Other) {
-        // A request keeps its place in the queue until a thread takes it, even if it has ended.
+        // A request keeps its place in the queue until it is dropped, even if it has ended.
         let waits = other.is_own && !other.is_accepted;
         self.waiting_of_one = self.waiting_of_one.saturating_add(waits.into());
         if other.has_ended {

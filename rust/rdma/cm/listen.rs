@@ -273,7 +273,15 @@ impl<H: ListenHandler> Listener<H> {
 
     /// Takes the oldest waiting request from the queue and returns it.
     pub fn take(&self) -> Option<Request<H>> {
-        self.context.queue.lock().waiting.remove(0).ok()
+        self.take_if(|_| true)
+    }
+
+    /// Takes the oldest waiting request for whose handler `f` returns true from the queue, and
+    /// returns the request. `f` must not sleep.
+    pub fn take_if(&self, f: impl Fn(&H::Events) -> bool) -> Option<Request<H>> {
+        let mut queue = self.context.queue.lock();
+        let at = queue.waiting.iter().position(|each| f(&each.events))?;
+        queue.waiting.remove(at).ok()
     }
 
     /// Returns true if a request waits.

@@ -265,7 +265,7 @@ fn the_newest_idle_connection_makes_room_and_a_busy_one_never() {
 }
 
 #[test]
-fn requests_that_were_given_up_count_until_a_thread_takes_them() {
+fn requests_that_were_given_up_count_until_they_are_dropped() {
     let crowd = |all: &[Other]| {
         let mut crowd = Crowd::default();
         all.iter().for_each(|other| crowd.add(other));
