@@ -423,9 +423,9 @@ def debug(spec, part, upstream=False):
 
 
 RUN = {"host": host, "lint": lints, "cable": watched, "cable-short": watched,
-       "shutdown": restarts, "debug-work": debug, "short": short, "kernels": kernels, "arm64": arm64,
-       "packages": life.run, "rds": rds.run, "rds-short": rds.run, "debug-rds": rds.run,
-       "debug-rds-faults": rds.run}
+       "shutdown": restarts, "debug-work": debug, "short": short, "kernels": kernels,
+       "arm64": arm64, "packages": life.run, "rds": rds.run, "rds-short": rds.run,
+       "debug-rds": rds.run, "debug-rds-faults": rds.run}
 
 
 class LineSplitter:
