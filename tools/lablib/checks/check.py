@@ -131,7 +131,7 @@ DEBUG_SHORT_CASES = (
     r"^load\.nothing_is_left",
     r"^mounts\.nconnect",
     r"^callbacks\.callbacks_work",
-    r"^caps\.(invalidations_wait|calls_wait)",
+    r"^caps\.calls_wait",
     r"^data\.(direct_transfers_around_the|mapped_files)",
     r"^disconnects\.(client_device_comes|forced_disconnects_under_bulk)",
     r"^files\.extended",
