@@ -186,6 +186,10 @@ class Runner:
         except BaseException:  # noqa: BLE001
             traceback.print_exc(limit=-6)
             status = FAILED
+        if status == FAILED and not case.loaded:
+            # The next case must not find the module with the parameters of this case.
+            with contextlib.suppress(Exception):
+                module.unload()
         return status
 
     def close(self):
