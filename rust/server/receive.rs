@@ -225,10 +225,15 @@ impl Handler {
     /// Processes calls that wait for memory, or for space in the send queue for their Reads.
     pub(crate) fn pump_reads(qp: &Qp<Self>) -> Result<(), Failed> {
         let this = qp.handler();
+        if this.events.ending().has_ended() {
+            this.reads.stop_waiting();
+            return Ok(());
+        }
         loop {
             match this.reads.pump(qp, |fetched| this.push(fetched)) {
                 Ok(Pumped::All) => return Ok(()),
                 Ok(Pumped::Short) => {
+                    // The connection may have ended since the check above.
                     match this.events.ending().has_ended() {
                         true => this.reads.stop_waiting(),
                         false => this.ticker.retry(),

@@ -49,6 +49,7 @@ use xprtrdma_svc::{
     reply::Reply,
     trace,
     util::{
+        connection_reset,
         PageList,
         PageRefs, //
     }, //
@@ -75,6 +76,9 @@ impl Connection {
             Err(refusal) => return self.refuse(&mut call.since, ticket, refusal),
         };
         let transfer = match plan.has_writes() {
+            // The pages of the Writes stay counted until the Writes complete. So no Write begins
+            // after the connection has ended.
+            true if self.events.ending().has_ended() => return Err(connection_reset()),
             true => Some(self.write(&plan, reply, call.since.tag(xid))?),
             false => None,
         };
