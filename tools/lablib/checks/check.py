@@ -135,7 +135,7 @@ DEBUG_SHORT_CASES = (
     r"^data\.(direct_transfers_around_the|mapped_files)",
     r"^disconnects\.(client_device_comes|forced_disconnects_under_bulk)",
     r"^files\.extended",
-    r"^hostile\.(an_invalidation|bad_chunk_lists|connections_end)",
+    r"^hostile\.(an_invalidation|connections_end)",
     r"^hostile_connect\.memory_of",
     r"^observe\.tracepoints",
     r"^requester(\.odd_room|_rules\.a_call_that)",
