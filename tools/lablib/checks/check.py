@@ -140,7 +140,7 @@ DEBUG_SHORT_CASES = (
     r"^observe\.tracepoints",
     r"^requester(\.odd_room|_rules\.a_call_that)",
     r"^revived\.behind",
-    r"^server_injection\.(calls|replies|each)",
+    r"^server_injection\.(calls|replies)",
     r"^signals\.killed_readers",
     r"^version_two\.everything_works",
 )
