@@ -18,7 +18,7 @@
 //! | [`net`] | network namespaces, socket addresses |
 //! | [`queue`] | work queues that are safe under memory reclaim |
 //! | [`random`] | random numbers that cannot be predicted |
-//! | `set_in_place` | static objects that are initialised in their place (server module only) |
+//! | [`set_in_place`] | static objects that are initialised in their place |
 //! | [`spin`] | spin locks |
 //! | [`thread`] | priority and permissions of the calling thread |
 //! | [`time`] | jiffies, milliseconds, jitter |
@@ -61,7 +61,6 @@ pub mod buffer;
 pub mod compat;
 pub mod debugfs;
 pub mod holders;
-pub mod init_once;
 pub mod lend;
 #[cfg(any(xprtrdma_server, xprtrdma_kunit))]
 pub mod list;
@@ -73,7 +72,6 @@ pub mod memory;
 pub mod net;
 pub mod queue;
 pub mod random;
-#[cfg(any(xprtrdma_server, xprtrdma_kunit))]
 pub mod set_in_place;
 pub mod spin;
 #[cfg(xprtrdma_kunit)]

@@ -64,7 +64,8 @@ static WAITING: AtomicU32 = AtomicU32::new(0);
 
 /// Prepares the order. Must be called once, before the first connection.
 pub(crate) fn set() -> Result {
-    TURNS.set(new_spinlock!(Turns::new(KVec::new()), "turns::TURNS"))
+    TURNS.set(new_spinlock!(Turns::new(KVec::new()), "turns::TURNS"))?;
+    Ok(())
 }
 
 /// Returns true if a connection waits for memory.

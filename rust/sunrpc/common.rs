@@ -21,16 +21,15 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
-        global_lock,
         Arc,
         Mutex, //
     },
 };
 use xprtrdma_base::{
     debugfs::Dir,
-    init_once::InitOnce,
     net::Net,
-    queue::WorkQueue, //
+    queue::WorkQueue,
+    set_in_place::SetInPlace, //
 };
 
 /// The state that all transports share: the work queues, the debugfs directory, the shared state
@@ -125,13 +124,7 @@ impl Common {
     }
 }
 
-global_lock! {
-    // SAFETY: `Owner::new` initialises the variable before `READY` is done, and `get` checks that
-    // `READY` is done.
-    unsafe(uninit) static COMMON: Mutex<Option<Arc<Common>>> = None;
-}
-
-static READY: InitOnce = InitOnce::new();
+static COMMON: SetInPlace<Mutex<Option<Arc<Common>>>> = SetInPlace::new();
 
 /// Returns the shared state for a new transport, or `ENODEV` if the class is not registered. May
 /// sleep.
@@ -139,10 +132,8 @@ static READY: InitOnce = InitOnce::new();
 /// The RPC client passes no private pointer to the function that sets up a transport. So the shared
 /// state is in a global variable. The variable has no other purpose.
 pub(crate) fn get() -> Result<Arc<Common>> {
-    if !READY.is_done() {
-        return Err(ENODEV);
-    }
-    COMMON.lock().clone().ok_or(ENODEV)
+    let common = COMMON.get().ok_or(ENODEV)?.lock().clone();
+    common.ok_or(ENODEV)
 }
 
 /// The owner of the shared state. Dropping it waits for all work on the queues.
@@ -151,9 +142,7 @@ pub(crate) struct Owner(Arc<Common>);
 impl Owner {
     /// Creates the shared state. Returns `EBUSY` if the shared state exists already. May sleep.
     pub(crate) fn new<C: Check>() -> Result<Self> {
-        // SAFETY: `READY` runs this function only once, and before `READY` is done.
-        READY.call(|| unsafe { COMMON.init() })?;
-        let mut place = COMMON.lock();
+        let mut place = COMMON.set(new_mutex!(None, "common::COMMON"))?.lock();
         if place.is_some() {
             return Err(EBUSY);
         }
@@ -179,7 +168,8 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        drop(COMMON.lock().take());
+        let common = COMMON.get().and_then(|place| place.lock().take());
+        drop(common);
         // The settings are unregistered here, and not when the last reference to `Common` is
         // dropped. The next registration of a class may come earlier, and registers the settings
         // again.

@@ -4,35 +4,27 @@
 //! registered.
 
 use kernel::{
+    new_mutex,
     prelude::*,
     sync::{
-        global_lock,
-        Arc, //
+        Arc,
+        Mutex, //
     }, //
 };
 use xprtrdma_base::{
     debugfs::Dir,
-    init_once::InitOnce,
+    set_in_place::SetInPlace,
     NAME, //
 };
 
-global_lock! {
-    // SAFETY: `READY` is marked as done only after `Owner::new` has initialised the lock, and
-    // `files` checks `READY` before it uses the lock.
-    unsafe(uninit) static ROOT: Mutex<Option<Arc<Dir>>> = None;
-}
-
-static READY: InitOnce = InitOnce::new();
+static ROOT: SetInPlace<Mutex<Option<Arc<Dir>>>> = SetInPlace::new();
 
 /// Returns the directory if it exists. May sleep.
 ///
 /// The directory is in a global variable, because the RPC server calls the functions of a transport
 /// class without a pointer to this module's data.
 pub fn files() -> Option<Arc<Dir>> {
-    if !READY.is_done() {
-        return None;
-    }
-    ROOT.lock().clone()
+    ROOT.get()?.lock().clone()
 }
 
 /// The owner of the module's directory in debugfs. Dropping this object removes the directory.
@@ -41,9 +33,7 @@ pub(crate) struct Owner(());
 impl Owner {
     /// Creates the directory. Returns `EBUSY` if the directory exists. May sleep.
     pub(crate) fn new() -> Result<Self> {
-        // SAFETY: `READY` calls this closure once, before `READY` is done.
-        READY.call(|| unsafe { ROOT.init() })?;
-        let mut root = ROOT.lock();
+        let mut root = ROOT.set(new_mutex!(None, "files::ROOT"))?.lock();
         if root.is_some() {
             return Err(EBUSY);
         }
@@ -54,7 +44,7 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        let root = ROOT.lock().take();
+        let root = ROOT.get().and_then(|root| root.lock().take());
         drop(root);
     }
 }
