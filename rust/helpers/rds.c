@@ -19,7 +19,6 @@
 #include <net/ipv6.h>
 #include <net/net_namespace.h>
 
-#include "helpers.h"
 #include "rds.h"
 
 static bool unloading;
@@ -82,16 +81,6 @@ void rdsrdma_begin_unloading(void)
 	 * RDS makes no connection after this call.
 	 */
 	synchronize_rcu();
-}
-
-void rdsrdma_must_be_unloading(void)
-{
-	xprtrdma_must_be_unloading();
-}
-
-void rdsrdma_wait_for_preempted(void)
-{
-	xprtrdma_wait_for_preempted();
 }
 
 struct net *rdsrdma_init_net(void)

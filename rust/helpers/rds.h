@@ -62,7 +62,7 @@ void rdsrdma_node_show(struct rdsrdma_node *node,
 void rdsrdma_register_tables(void);
 /*
  * Removes the tables. Other threads may still be reading them until
- * rdsrdma_wait_for_preempted returns.
+ * xprtrdma_wait_for_preempted returns.
  */
 void rdsrdma_unregister_tables(void);
 
@@ -101,10 +101,6 @@ void rdsrdma_count_nodes(const struct in6_addr *laddr,
 
 /* Makes RDS create no more connections of this transport. May sleep. */
 void rdsrdma_begin_unloading(void);
-/* Blocks this thread for ever, unless the module is being unloaded. */
-void rdsrdma_must_be_unloading(void);
-/* Waits for threads that were preempted in a function of this module. May sleep. */
-void rdsrdma_wait_for_preempted(void);
 
 bool rdsrdma_is_v4(const struct in6_addr *addr);
 int rdsrdma_state(struct rds_connection *conn);

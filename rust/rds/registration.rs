@@ -206,14 +206,14 @@ impl<T: Transport> Drop for Registration<T> {
         let open = self.open.load(Relaxed);
         if open {
             // SAFETY: The call has no requirements.
-            unsafe { bindings::rdsrdma_must_be_unloading() };
+            unsafe { bindings::xprtrdma_must_be_unloading() };
         }
         // SAFETY: The call has no requirements.
         unsafe { bindings::rdsrdma_begin_unloading() };
         if open {
             // Another thread may still be listing this module's connections. The thread does not
             // sleep while it lists them. So the thread has left this module when
-            // `rdsrdma_wait_for_preempted`, which is called below, has returned.
+            // `xprtrdma_wait_for_preempted`, which is called below, has returned.
             // SAFETY: `open` has registered the functions that list connections.
             unsafe { bindings::rdsrdma_unregister_tables() };
             // SAFETY: By the type invariant this module has registered the transport.
@@ -264,7 +264,7 @@ impl<T: Transport> Drop for Registration<T> {
         // and the last region, and a thread that lists this module's connections. So this thread
         // waits for them.
         // SAFETY: The call has no requirements.
-        unsafe { bindings::rdsrdma_wait_for_preempted() };
+        unsafe { bindings::xprtrdma_wait_for_preempted() };
         // SAFETY: `new` set the driver. No more connections are created and no region exists, so
         // `get` is not called any more.
         drop(unsafe { driver::take_back::<T>() });
