@@ -225,19 +225,16 @@ impl Handler {
     /// Processes calls that wait for memory, or for space in the send queue for their Reads.
     pub(crate) fn pump_reads(qp: &Qp<Self>) -> Result<(), Failed> {
         let this = qp.handler();
-        if this.events.ending().has_ended() {
-            this.reads.stop_waiting();
-            return Ok(());
-        }
         loop {
+            if this.events.ending().has_ended() {
+                this.reads.stop_waiting();
+                return Ok(());
+            }
             match this.reads.pump(qp, |fetched| this.push(fetched)) {
                 Ok(Pumped::All) => return Ok(()),
                 Ok(Pumped::Short) => {
-                    // The connection may have ended since the check above.
-                    match this.events.ending().has_ended() {
-                        true => this.reads.stop_waiting(),
-                        false => this.ticker.retry(),
-                    }
+                    // If the connection has ended since the check above, the retry notices it.
+                    this.ticker.retry();
                     return Ok(());
                 }
                 // After a refusal, the loop continues with the calls behind the refused call.
