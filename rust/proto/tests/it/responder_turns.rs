@@ -163,6 +163,10 @@ impl Server {
     fn served(&self) -> Vec<u32> {
         self.connections.iter().map(|each| each.served).collect()
     }
+
+    fn served_of<const N: usize>(&self, connections: [usize; N]) -> [u32; N] {
+        connections.map(|number| self.connections[number].served)
+    }
 }
 
 // covers: RSP-202
@@ -186,21 +190,9 @@ fn long_calls_of_many_addresses_starve_no_other() {
     );
     // One Call returns its pages. Its own next Call must wait.
     server.finish(0);
-    assert_eq!(
-        (
-            server.connections[honest].served,
-            server.connections[0].served
-        ),
-        (1, 1)
-    );
+    assert_eq!(server.served_of([honest, 0]), [1, 1]);
     server.finish(1);
-    assert_eq!(
-        (
-            server.connections[long].served,
-            server.connections[1].served
-        ),
-        (1, 1)
-    );
+    assert_eq!(server.served_of([long, 1]), [1, 1]);
     // From now on all connections are served in turn.
     (0..32).for_each(|_| server.round());
     let served = server.served();
@@ -218,13 +210,7 @@ fn two_connections_of_an_address_starve_no_third() {
     let other = server.connect(1, 256, 4);
     server.pump(third);
     server.pump(other);
-    assert_eq!(
-        (
-            server.connections[third].served,
-            server.connections[other].served
-        ),
-        (0, 4)
-    );
+    assert_eq!(server.served_of([third, other]), [0, 4]);
     for _ in 0..3 {
         greedy.into_iter().for_each(|number| server.finish(number));
     }
@@ -292,33 +278,15 @@ fn a_connection_that_does_not_use_its_turn_delays_no_other_for_long() {
     server.pump(next);
     server.finish(0);
     server.retry();
-    assert_eq!(
-        (
-            server.connections[sibling].served,
-            server.connections[next].served
-        ),
-        (0, 0)
-    );
+    assert_eq!(server.served_of([sibling, next]), [0, 0]);
     let silent_since = server.now;
     while server.now.since(silent_since) <= LAPSE {
         server.retry();
     }
     // Now the others are served in the order in which they waited.
-    assert_eq!(
-        (
-            server.connections[next].served,
-            server.connections[0].served
-        ),
-        (1, 1)
-    );
+    assert_eq!(server.served_of([next, 0]), [1, 1]);
     server.finish(1);
-    assert_eq!(
-        (
-            server.connections[sibling].served,
-            server.connections[0].served
-        ),
-        (1, 2)
-    );
+    assert_eq!(server.served_of([sibling, 0]), [1, 2]);
     // The silent connection keeps its place, and leaves the order when it ends.
     server.connections[dead].has_ended = false;
     server.retry();
@@ -350,13 +318,7 @@ fn a_connection_at_its_own_limit_delays_no_other() {
     assert_eq!((server.held(0), server.turns.waiting()), (ALL / 2, 1));
     // The connection that returns pages does not get them again.
     server.finish(two);
-    assert_eq!(
-        (
-            server.connections[two].served,
-            server.connections[three].served
-        ),
-        (2, 1)
-    );
+    assert_eq!(server.served_of([two, three]), [2, 1]);
     // An address at its limit delays no other address.
     assert_eq!(
         (server.take(two).0, server.turns.waiting()),
@@ -386,13 +348,7 @@ fn a_connection_that_stops_waiting_lets_the_next_one_go_on() {
     assert!(server.turns.next(16, server.now).eq(&[sibling]));
     server.pump(sibling);
     server.finish(0);
-    assert_eq!(
-        (
-            server.connections[sibling].served,
-            server.connections[0].served
-        ),
-        (1, 1)
-    );
+    assert_eq!(server.served_of([sibling, 0]), [1, 1]);
 }
 
 #[test]
