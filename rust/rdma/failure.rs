@@ -61,8 +61,8 @@ impl FailedWork {
         }
     }
 
-    /// Packs the description of the failed work request into a number that is not zero. The number
-    /// has 24 bits for the status, which suffice because every status is less than 2^24.
+    /// Packs the description of the failed work request into a number that is not zero. The status
+    /// takes 24 bits of the number. Every status is less than 2^24.
     fn pack(self) -> u64 {
         let low = (self.status.0 << 8) | (self.opcode as u32 + 1);
         (u64::from(self.vendor_err) << 32) | u64::from(low)

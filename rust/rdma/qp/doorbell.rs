@@ -117,8 +117,8 @@ impl<H: QpHandler> Qp<H> {
     }
 
     /// Cancels the work item that rings the doorbell. If the work item is running, waits until it
-    /// has ended. Returns true if the work item was queued and will not run. May sleep; must not be
-    /// called by a handler.
+    /// has ended. Returns true if this call has cancelled a queued work item. May sleep. A handler
+    /// must not call this method.
     pub(crate) fn cancel_doorbell_work(this: &Arc<Self>) -> bool {
         let raw = Arc::as_ptr(this);
         // SAFETY: The work item is initialised, and `this` keeps it. The call may sleep.

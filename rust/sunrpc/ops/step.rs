@@ -108,8 +108,8 @@ impl<T: Transport> Ops<T> {
     /// Called by a synchronous task that has sent its request, before the task sleeps.
     #[cfg(xprtrdma_upstream)]
     pub(super) unsafe extern "C" fn poll_for_reply(task: *mut bindings::rpc_task) {
-        // SAFETY: The RPC client calls this function in the task's own thread. The task has a
-        // request of class `T` and does nothing else now.
+        // SAFETY: The RPC client calls this function in the task's own thread, so the task does
+        // nothing else now. The task has a request of class `T`.
         unsafe {
             let rqst = (*task).tk_rqstp;
             if Self::may_busy_poll(xprt_of::<T>(rqst), rqst) {
