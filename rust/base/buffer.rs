@@ -149,9 +149,9 @@ pub unsafe trait PageArray: Send {
     }
 }
 
-/// Maximum number of bytes for which [`PageRefs::take`] takes only pages whose folios contain no
-/// other pages. The references to such pages keep little memory allocated. So a caller that limits
-/// the memory of its messages need not count messages of at most this length.
+/// Up to this number of bytes, [`PageRefs::take`] takes only whole folios, so its references keep
+/// no other pages allocated. A caller that limits the memory of its messages need not count
+/// messages of at most this length.
 pub const SMALL: usize = 2 * PAGE_SIZE;
 
 /// Minimum number of pages for which [`PageRefs::take`] does not check the size of the folios. If

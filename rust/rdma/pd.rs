@@ -131,8 +131,8 @@ impl Pd {
         Ok(Arc::new(pd, GFP_KERNEL)?)
     }
 
-    /// Returns the same domain for the queue pair of another id. Returns `ENODEV` if that id is on
-    /// another device.
+    /// Returns a second object for this domain, for the queue pair of `id`. Returns `ENODEV` if
+    /// `id` is on another device.
     #[cfg(xprtrdma_rds)]
     pub fn share(self: &Arc<Self>, id: Arc<CmId>) -> Result<Arc<Self>> {
         if !self.is_on(&id) {

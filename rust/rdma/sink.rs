@@ -300,8 +300,8 @@ impl Sink {
         // NO-OVERFLOW: The product is at most `at`, because `number` is the quotient of `at` and
         // `span`.
         let skipped = at.wrapping_sub(number.wrapping_mul(span));
-        // The region does not cover the byte at `at` if the device could map only a part of the
-        // region.
+        // If the device could map only a part of the region, the byte at `at` may be outside the
+        // mapped part.
         let room = (window.length as usize).checked_sub(skipped);
         let room = room.filter(|&room| room != 0).ok_or(EIO)?;
         Ok(bindings::ib_sge {

@@ -123,10 +123,10 @@ impl Drop for Region {
 enum Watched {
     /// The id does not hold a reference to a device yet.
     Nothing,
-    /// The id holds a reference to an RDMA device. The driver's [`Device`] object for the RDMA
-    /// device has this number. The [`Device`] object owns a reference to the id, and the id owns a
-    /// reference to this object. A reference from here to the [`Device`] object would complete a
-    /// cycle. So this object contains only the number.
+    /// The id holds a reference to an RDMA device. The value is the number of the driver's
+    /// [`Device`] object for this RDMA device. A reference to the [`Device`] object would complete
+    /// a cycle, because the [`Device`] object owns a reference to the id, and the id owns a
+    /// reference to the object that contains this value.
     Device(u64),
     /// The device is being removed.
     Removed,

@@ -34,9 +34,9 @@ use xprtrdma_svc::util::now_ms;
 
 /// The Calls that are remembered because they broke connections.
 pub(crate) struct Breakers {
-    /// Whether any Call that broke a connection is remembered. The flag is read without a lock. So
-    /// a Call that arrives while the flag changes may be admitted, although it broke connections
-    /// before.
+    /// True if at least one Call is remembered because it broke a connection. The flag is read
+    /// without a lock. So a Call that arrives while the flag changes may be admitted, although it
+    /// broke connections before.
     any: AtomicBool,
     clients: Pin<KBox<SpinLock<KVec<Option<OfClient>>>>>,
 }

@@ -75,11 +75,11 @@ impl<S: Service> Registration<S> {
 impl<S: Service> Drop for Registration<S> {
     fn drop(&mut self) {
         unloading::begin();
-        // SAFETY: By the type invariant, the class is registered. Each transport holds a reference
-        // to the module, which is being unloaded, so no transport exists.
+        // SAFETY: By the type invariant, the class is registered. No transport exists: it would
+        // hold a reference to the module, and a module with references is not unloaded.
         unsafe { bindings::svc_unreg_xprt_class(&raw mut bindings::svcrdma_class) };
-        // SAFETY: By the type invariant, the class is registered. Each transport holds a reference
-        // to the module, which is being unloaded, so no transport exists.
+        // SAFETY: By the type invariant, the class is registered. No transport exists: it would
+        // hold a reference to the module, and a module with references is not unloaded.
         unsafe { bindings::xprt_unregister_transport(&raw mut bindings::svcrdma_reverse_class) };
     }
 }

@@ -113,8 +113,8 @@ impl Cq {
         }
     }
 
-    /// Passes an event to the polling thread. If that thread has left, handles completions in the
-    /// work item.
+    /// Passes an event to the polling thread. If that thread no longer polls, handles the
+    /// completions. Only the work item calls this.
     #[cold]
     fn hand_over(&self) {
         if !self.call() {

@@ -514,8 +514,8 @@ ROOM = [
 ]
 
 def in_another_domain(deed):
-    """Builds the message that `deed` builds, with memory from another protection domain than the
-    connection's."""
+    """Builds the same message as `deed`, but its memory belongs to a protection domain that is not
+    the domain of the connection."""
     def built(client):
         client.connection.change_domain()
         return deed(client)

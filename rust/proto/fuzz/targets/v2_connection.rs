@@ -826,7 +826,7 @@ impl Words<'_> {
     }
 }
 
-/// Checks that each effect of the message follows from the words of the message.
+/// Checks that the contents of the message explain each of its effects.
 fn check_effects(effects: &Effects, words: &Words<'_>, version: Version, probing: bool) {
     let two = version == Version::V2;
     let error = words.is(3, ERROR);
