@@ -27,7 +27,6 @@ const EPROTO: c_int = -(bindings::EPROTO as c_int);
 /// Errno: the peer ended the connection.
 const ECONNRESET: c_int = -(bindings::ECONNRESET as c_int);
 /// Errno: the connection is shut down.
-const ESHUTDOWN: c_int = -(bindings::ESHUTDOWN as c_int);
 /// The number of the TCP protocol. The kernel crate lacks this constant, because C declares it in
 /// an anonymous enumeration.
 pub const IPPROTO_TCP: c_int = 6;
@@ -55,11 +54,6 @@ pub fn protocol_error() -> Error {
 /// Returns the error `ECONNRESET`: the peer ended the connection.
 pub fn connection_reset() -> Error {
     Error::from_errno(ECONNRESET)
-}
-
-/// Returns the error `ESHUTDOWN`: the connection is shut down.
-pub fn shut_down() -> Error {
-    Error::from_errno(ESHUTDOWN)
 }
 
 /// Returns the value of a numeric module parameter, which some kernel versions return by reference.

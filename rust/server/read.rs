@@ -62,6 +62,7 @@ use xprtrdma_svc::{
     sysctl::Counter,
     trace,
     util::{
+        connection_reset,
         list,
         new_spinlock,
         SpinLock, //
@@ -382,6 +383,16 @@ impl Reads {
         if let Some(pages) = counted {
             memory::give_back(&mut self.queues.lock().share, &self.holder, pages);
         }
+    }
+
+    /// Drops a call that the RPC server does not accept any more, and stops counting its pages.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn drop_late(&self, mut call: Fetched) -> Error {
+        let counted = call.call().counted.take();
+        drop(call);
+        self.give_back(counted);
+        connection_reset()
     }
 
     /// Makes the connection delay no other connection until it requests memory again.

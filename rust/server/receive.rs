@@ -205,7 +205,14 @@ impl Handler {
     #[inline(always)]
     fn push(&self, mut fetched: Fetched) -> Result {
         fetched.call().since.end(Stage::Read);
-        self.inbox.push(fetched)
+        self.pass(fetched)
+    }
+
+    /// Passes a call to the RPC server. If the RPC server has forgotten the connection, drops the
+    /// call, and returns an error.
+    #[inline(always)]
+    fn pass(&self, call: Fetched) -> Result {
+        self.inbox.push(call).map_err(|call| self.reads.drop_late(call))
     }
 
     /// Passes a call to the RPC server, after all Reads of the call have completed. Returns whether
@@ -400,7 +407,7 @@ impl QpHandler for Handler {
             let since = this.arrival.end(Stage::Read);
             let call = Call::new(ready.park(), ticket, counted, since);
             let arrived = Fetched::new(message.hold(), start, call);
-            if let Err(error) = arrived.and_then(|call| this.inbox.push(call)) {
+            if let Err(error) = arrived.and_then(|call| this.pass(call)) {
                 Self::failed(qp, Failed::Error(error));
             }
             return;

@@ -16,7 +16,6 @@ use kernel::{
     sync::Arc, //
 };
 use xprtrdma_base::{
-    compat,
     new_spinlock,
     spin::SpinLock, //
 };
@@ -144,12 +143,11 @@ impl<S: Service> Drop for InboxOwner<S> {
 }
 
 impl<S: Service> Inbox<S> {
-    /// Adds a call, and wakes a thread of the RPC server, which takes the call.
-    ///
-    /// Fails if the RPC server has forgotten the connection. In this case the call and its message
-    /// are dropped, and no reply is sent.
+    /// Adds a call, and wakes a thread of the RPC server, which takes the call. If the RPC server
+    /// has forgotten the connection, returns the call, to which no reply can be sent. Does not
+    /// sleep.
     #[inline(always)]
-    pub fn push(&self, call: Arrived<S>) -> Result {
+    pub fn push(&self, call: Arrived<S>) -> Result<(), Arrived<S>> {
         let mut state = self.0.state.lock();
         match state.xprt {
             Xprt::Open(xprt) => {
@@ -160,21 +158,9 @@ impl<S: Service> Inbox<S> {
                 unsafe { bindings::svcrdma_call_arrived(xprt.as_ptr()) };
             }
             Xprt::Unknown => state.calls.push(call),
-            Xprt::Detached => {
-                drop(state);
-                return Err(Self::refused(call));
-            }
+            Xprt::Detached => return Err(call),
         }
         Ok(())
-    }
-
-    /// Drops a call that the RPC server does not accept. Must be called without the lock, because
-    /// dropping a call may take other locks, and sleep.
-    #[cold]
-    #[inline(never)]
-    fn refused(call: Arrived<S>) -> Error {
-        drop(call);
-        compat::shut_down()
     }
 
     /// Wakes a thread of the RPC server, which then closes the connection. Process context; does
