@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Searches the crates with unsafe code for public types that no example in the documentation uses.
 
-Kbuild compiles the examples with the KUnit suites or the server (`rust/kunit/examples.awk`), so the
-build fails if an example does not fit its crate. This check only searches the examples for the
-names of the types.
+Builds of the modules with clippy compile the examples (`rust/kunit/examples.awk`), so the build
+fails if an example does not fit its crate. This check only searches the examples for the names of
+the types.
 """
 
 import re
