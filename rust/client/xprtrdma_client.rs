@@ -117,7 +117,7 @@ impl kernel::Module for XprtRdma {
         // LOG: The module is loaded and ready for mounts.
         pr_info!(
             "RPC-over-RDMA client transport registered, version {}; while this module is loaded \
-             rpcrdma and the NFS/RDMA server are not available\n",
+             rpcrdma and its NFS/RDMA server cannot be loaded\n",
             version()
         );
         let sysctls = sysctl::Table::register();

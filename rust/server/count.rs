@@ -112,8 +112,8 @@ static RUDE: Count = Count::new("ended_malformed");
 /// Connections that ended because more than 8 refusals of unknown options (RPC-over-RDMA version
 /// two) were in flight (`served::life`).
 static OPTIONS: Count = Count::new("ended_unknown_options");
-/// Connections that ended because the client exceeded its grant of 64 calls in flight by more than
-/// 16 calls (`responder::grant`).
+/// Connections that ended because the client exceeded its grant by more than 16 calls. The grant is
+/// one call before the first response, and then 8 to 64 calls (`responder::grant`).
 static OVERRUN: Count = Count::new("ended_above_grant");
 /// Connections that ended because the number of calls that nfsd dropped reached half of the grant
 /// (`responder::grant`).
