@@ -274,11 +274,11 @@ def tracepoints(path, system):
         for comment, name in TRACE.findall((TOP / "rust" / path).read_text())]
 
 
-def log():
-    """Returns a table of the log messages with their comments. In a message, a name or dots stand
-    for each value."""
+def log(*crates):
+    """Returns a table of the log messages of these crates with their comments. In a message, a name
+    or dots stand for each value."""
     rows = []
-    for crate in ("client", "rdma", "sunrpc"):
+    for crate in crates:
         for path in (TOP / "rust" / crate).rglob("*.rs"):
             for about, literal, names_transport in LOG.findall(path.read_text()):
                 text = re.sub(r"\\\n\s*", "", literal).replace('\\"', '"').removesuffix("\\n")
@@ -422,7 +422,10 @@ TABLES = {
     "server-connection": lambda: written("server/board.rs", "impl Seen {", "show"),
     "bounds": bounds,
     "columns": columns,
-    "log": log,
+    "log": lambda: log("client", "rdma", "sunrpc"),
+    "server-log": lambda: log("server"),
+    "rds-log": lambda: log("rds_transport", "rds"),
+    "server-causes": lambda: (("Cause", "meaning"), variants("proto/served/cause.rs", "Cause")),
     "server-stages": stages,
     "other-counters": lambda: written("client/observe/debugfs.rs", "fn show_counters(",
                                       "show_counters"),

@@ -239,6 +239,8 @@ impl<T: Transport> Drop for Registration<T> {
         // still refer to their connections and to the operations of the transport. So this thread
         // waits until RDS has freed these messages.
         if !DELIVERED.is_none() {
+            // LOG: The module is being unloaded, and waits until programs have read these messages
+            // or have closed their sockets.
             pr_warn!("waiting until sockets of another transport have no message of this one\n");
         }
         DELIVERED.wait();

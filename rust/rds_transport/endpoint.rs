@@ -104,6 +104,7 @@ fn refused(peer: IpAddr, refusal: Refusal) -> Error {
             Refusal::Version => "it speaks another version of RDS",
             Refusal::Nothing | Refusal::Addresses => "its answer is not that of RDS",
         };
+        // LOG: The peer has refused the connection, or its answer cannot be used.
         pr_info!("no connection to {}: {why}\n", Show(&peer));
     }
     protocol_error()

@@ -97,6 +97,8 @@ impl WorkItem for Requests {
                     continue;
                 }
                 if let (true, Some(peer)) = (may_log(), peer) {
+                    // LOG: The connection could not be made; the error says why. `EMFILE`: too
+                    // many peers have connected since the module was loaded.
                     pr_info!("connection from {} not accepted: {error:?}\n", Show(&peer));
                 }
             }

@@ -107,6 +107,8 @@ impl Handler {
         if error == no_buffers() {
             Event::NoRoom.count();
             if may_log() {
+                // LOG: The programs do not read their messages fast enough. The peer connects
+                // again, and sends again what was not acknowledged.
                 pr_warn!(
                     "no room for messages: the connection with {} ends (max_recv_allocation)\n",
                     Show(&self.connection.peer())

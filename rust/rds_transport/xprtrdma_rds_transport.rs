@@ -90,6 +90,7 @@ struct RdsRdma {
 impl kernel::Module for RdsRdma {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         if let Some(module) = stack::foreign() {
+            // LOG: The module is not loaded: see "Other RDMA stacks" in the administrator's guide.
             pr_err!("{module} is not the kernel's own, with which this module was built\n");
             return Err(ENOEXEC);
         }
@@ -97,6 +98,7 @@ impl kernel::Module for RdsRdma {
         let devices = Devices(driver.clone());
         let registration = Registration::new(driver.clone()).inspect_err(|e| {
             if *e == EBUSY {
+                // LOG: The module is not loaded.
                 pr_err!("rds_rdma is loaded: remove it first\n");
             }
         })?;
@@ -110,6 +112,8 @@ impl kernel::Module for RdsRdma {
                 // The connection manager accepts an IPv6 port even in a kernel without IPv6. In
                 // such a kernel, only the driver of an iWARP device can refuse the port.
                 if error.to_errno() != EAFNOSUPPORT {
+                    // LOG: This host does not accept connections to its IPv6 addresses; the error
+                    // says why.
                     pr_warn!("peers can connect only over IPv4: port {PORT_V6}: {error:?}\n");
                 }
                 None
@@ -118,6 +122,7 @@ impl kernel::Module for RdsRdma {
         // The transport is opened in the last step of loading. From now on programs may hold
         // references to the module, so no step after this call may fail.
         registration.open();
+        // LOG: The module is loaded, and RDS uses it.
         pr_info!("RDS over RDMA registered, version {}\n", version());
         Ok(Self {
             _v4: v4,

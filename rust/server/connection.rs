@@ -81,6 +81,7 @@ impl Connection {
             Ok((accepted, device)) => {
                 door.board.fates().accepted();
                 if events.may_log() {
+                    // LOG: A client has connected.
                     pr_info!(
                         "connection from {} on {} accepted\n",
                         Show(&events.peer),
@@ -190,6 +191,7 @@ impl Connection {
         self.fates.ended(cause);
         trace::closed(&self.events.peer, cause.text());
         if self.events.may_log() {
+            // LOG: A connection has ended. The table of causes explains the cause.
             pr_info!(
                 "connection from {} closed: {}\n",
                 Show(&self.events.peer),

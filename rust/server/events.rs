@@ -111,6 +111,7 @@ impl Events {
     pub(crate) fn not_accepted(&self, error: Error) {
         trace::rejected(&self.peer, Some(error));
         if self.may_log() {
+            // LOG: The connection could not be made; the error says why. The client tries again.
             pr_warn!(
                 "connection from {} not accepted: {error:?}\n",
                 Show(&self.peer)

@@ -122,11 +122,14 @@ pub(crate) fn follow_address(listener: &Listener) {
         return;
     }
     match listens {
+        // LOG: The address has moved to another hardware address, for example in a bond. The
+        // listener accepts connections again.
         Ok(()) => pr_info!(
             "listening at {} again: its hardware address has changed\n",
             Show(&door.local)
         ),
         Err(error) => {
+            // LOG: The listener has ended; the error says why. Make the NFS server listen again.
             pr_warn!(
                 "cannot listen at {} after its hardware address has changed ({error:?}): nfsd \
                  forgets the listener\n",
@@ -155,6 +158,8 @@ impl ListenHandler for Door {
             self.board.fates().rejected();
             trace::rejected(&request.peer, None);
             if self.crowd.may_log(&request.peer) {
+                // LOG: The client has too many connections, or too many connections exist, and
+                // none was idle for long enough to be closed. The client tries again.
                 pr_info!("connection from {} rejected\n", Show(&request.peer));
             }
         }
@@ -171,6 +176,7 @@ impl ListenHandler for Door {
     }
 
     fn removed(&self) {
+        // LOG: The listener has ended. Make the NFS server listen again when the device is back.
         pr_warn!(
             "the device of the listener at {} is removed: nfsd forgets it\n",
             Show(&self.local)

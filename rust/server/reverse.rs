@@ -93,6 +93,7 @@ impl Callbacks {
         self.credits.lock().heard(version);
         if version != Version::V1 && events.may_log() {
             let number = version.number();
+            // LOG: The client uses this version of RPC-over-RDMA.
             pr_info!("{} speaks version {number}\n", Show(&events.peer));
         }
     }

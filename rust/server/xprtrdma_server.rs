@@ -101,11 +101,13 @@ struct SvcRdma {
 impl kernel::Module for SvcRdma {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         if let Some(module) = stack::foreign() {
+            // LOG: The module is not loaded: see "Other RDMA stacks" in the administrator's guide.
             pr_err!("{module} is not the kernel's own, with which this module was built\n");
             return Err(ENOEXEC);
         }
         let highest = number(module_parameters::rdma_version.value());
         if !VERSIONS.contains(&highest) {
+            // LOG: The module is not loaded: the parameter must have another value.
             pr_err!("parameter rdma_version={highest} is out of range (1 to 2)\n");
             return Err(EINVAL);
         }
@@ -114,11 +116,13 @@ impl kernel::Module for SvcRdma {
         turns::set()?;
         let class = Registration::new().inspect_err(|e| {
             if *e == EEXIST {
+                // LOG: The module is not loaded: see "Load it" above.
                 pr_err!(
                     "another module (rpcrdma?) serves \"rdma\": stop the NFS server, run \
                      'rmmod rpcrdma' and load this module again\n"
                 );
             } else {
+                // LOG: The module is not loaded; the error says why. Usually memory was short.
                 pr_err!("cannot register the \"rdma\" transport: {e:?}\n");
             }
         })?;
@@ -126,6 +130,7 @@ impl kernel::Module for SvcRdma {
         // failed now, the kernel would free the module although the listener holds a reference to
         // the module.
         let bounds = count::file().ok();
+        // LOG: The module is loaded, and the NFS server can listen to RDMA.
         pr_info!(
             "RPC-over-RDMA server transport registered, version {}\n",
             version()
