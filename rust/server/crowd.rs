@@ -8,7 +8,6 @@ use crate::{
     count,
     driver::Rdma,
     log::Log,
-    memory::Account,
     sizes::DOORWAY,
     sweep::Sweeper, //
 };
@@ -19,6 +18,7 @@ use core::{
     },
     sync::atomic::{
         AtomicBool,
+        AtomicU32,
         Ordering::Relaxed, //
     }, //
 };
@@ -44,8 +44,9 @@ use xprtrdma_svc::inbox::Inbox;
 /// The state that is needed to end a connection, and the cause of its end.
 pub(crate) struct Ending {
     peer: IpAddr,
-    /// The account of the memory that all connections from this client address hold in total.
-    address: Arc<Account>,
+    /// Number of connections from this client address to this listener, including connections that
+    /// wait to be accepted. Changed only with the lock of [`Crowd::all`] held.
+    connections: Arc<AtomicU32>,
     /// Whether a message has arrived since the last tick (periodic check).
     heard: AtomicBool,
     /// Whether the connection was idle at the last tick. It was idle if it was not busy
@@ -72,7 +73,7 @@ impl Ending {
         };
         let ending = Self {
             peer,
-            address: Account::new()?,
+            connections: Arc::new(AtomicU32::new(0), GFP_KERNEL)?,
             heard: AtomicBool::new(false),
             is_idle: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
@@ -80,12 +81,6 @@ impl Ending {
             state: KBox::pin_init(new_spinlock!(state, "Ending::state"), GFP_KERNEL)?,
         };
         Ok(UniqueArc::new(ending, GFP_KERNEL)?)
-    }
-
-    /// Returns the account of the memory that all connections from this client address hold in
-    /// total.
-    pub(crate) fn address(&self) -> &Arc<Account> {
-        &self.address
     }
 
     /// Stores the inbox of an accepted connection. If the connection has already ended, closes the
@@ -203,16 +198,16 @@ impl Crowd {
         let mut ending = Ending::new(peer).ok()?;
         let mut all = self.all.lock();
         if let Some(other) = all.iter().find(|other| other.peer == peer) {
-            ending.address = other.address.clone();
+            ending.connections = other.connections.clone();
         }
         let ending: Arc<Ending> = Arc::from(ending);
-        let own_connections = ending.address.connections();
+        let own_connections = ending.connections.load(Relaxed);
         let describe = |other: &Ending| Other {
             is_own: other.peer == peer,
             is_accepted: other.is_accepted(),
             has_ended: other.has_ended(),
             is_idle: other.is_idle(),
-            has_more: other.address.connections() > own_connections,
+            has_more: other.connections.load(Relaxed) > own_connections,
         };
         let mut found = door::Crowd::default();
         for other in all.iter() {
@@ -228,7 +223,7 @@ impl Crowd {
         let leaves = all.iter().rev().find(may_leave).cloned();
         let pushed = all.push_within_capacity(ending.clone());
         if pushed.is_ok() {
-            ending.address.add_connection();
+            ending.connections.fetch_add(1, Relaxed);
         }
         drop(all);
         // The list may be full because connections that have ended are not removed yet.
@@ -262,7 +257,7 @@ impl Drop for Seat {
             .iter()
             .position(|other| Arc::ptr_eq(other, &self.ending));
         let left = at.and_then(|at| all.remove(at).ok());
-        self.ending.address.remove_connection();
+        self.ending.connections.fetch_sub(1, Relaxed);
         drop(all);
         drop(left);
     }

@@ -20,14 +20,22 @@ use crate::{
         Wake, //
     }, //
 };
-use core::sync::atomic::{
-    AtomicU32,
-    AtomicU64,
-    Ordering::Relaxed, //
+use core::{
+    net::IpAddr,
+    ops::Deref,
+    sync::atomic::{
+        AtomicU32,
+        AtomicU64,
+        Ordering::Relaxed, //
+    }, //
 };
 use kernel::{
     page::PAGE_SIZE,
     prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNode, //
+    },
     sync::Arc, //
 };
 pub(crate) use xprtrdma_proto::responder::budget::Pages as Counted;
@@ -40,7 +48,12 @@ use xprtrdma_rdma::transfer::{
     Kind,
     Transfer, //
 };
-use xprtrdma_svc::util::SMALL as SMALL_BYTES;
+use xprtrdma_svc::util::{
+    new_spinlock,
+    SetInPlace,
+    SpinLock,
+    SMALL as SMALL_BYTES, //
+};
 
 /// A call that needs at most this number of pages does not count towards the limits.
 // CAST: The number is small.
@@ -59,51 +72,43 @@ static OF_ADDRESS: AtomicU32 = AtomicU32::new(0);
 /// orders no other memory accesses.
 static SHORTAGES: AtomicU64 = AtomicU64::new(0);
 
+/// The accounts of client addresses, with the number of objects of type [`Address`] for each account.
+type Accounts = RBTree<IpAddr, (Arc<Account>, u32)>;
+
+/// The accounts of all client addresses that have connections. The accounts are in a global
+/// variable, because the limits on memory apply to all listeners together.
+static ACCOUNTS: SetInPlace<SpinLock<Accounts>> = SetInPlace::new();
+
 /// Sets the memory limit of all calls to an eighth of the host's memory, but at least to
 /// `LEAST_MEMORY` and at most to `MEMORY`. Must be called once, before the first connection.
-pub(crate) fn set(host_pages: usize) {
+pub(crate) fn set(host_pages: usize) -> Result {
     let pages = (MEMORY / PAGE_SIZE).min(host_pages / 8);
     // CAST: Both numbers of pages are far below 2^32.
     let all = Budget::new(pages as u32, (LEAST_MEMORY / PAGE_SIZE) as u32).free();
     FREE.store(all, Relaxed);
     OF_ONE.store(all / 4, Relaxed);
     OF_ADDRESS.store(all / 2, Relaxed);
+    ACCOUNTS.set(new_spinlock!(RBTree::new(), "memory::ACCOUNTS"))?;
+    Ok(())
 }
 
 /// The account of one client address. The atomic variables order no other memory accesses.
-pub(crate) struct Account {
+struct Account {
     /// The number of the client address. Each account has another number.
     number: u64,
     /// Number of pages that all connections of the client address hold together.
     pages: AtomicU32,
-    /// Number of connections of the client address, including connections that wait to be accepted.
-    connections: AtomicU32,
 }
 
 impl Account {
     /// Creates the account of a client address that has no connections yet.
-    pub(crate) fn new() -> Result<Arc<Self>> {
+    fn new() -> Result<Arc<Self>> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let account = Self {
             number: NUMBER.fetch_add(1, Relaxed),
             pages: AtomicU32::new(0),
-            connections: AtomicU32::new(0),
         };
         Ok(Arc::new(account, GFP_KERNEL)?)
-    }
-
-    /// Returns the number of connections of the client address, including connections that wait to
-    /// be accepted.
-    pub(crate) fn connections(&self) -> u32 {
-        self.connections.load(Relaxed)
-    }
-
-    pub(crate) fn add_connection(&self) {
-        self.connections.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn remove_connection(&self) {
-        self.connections.fetch_sub(1, Relaxed);
     }
 
     /// Adds pages to the account, unless the client address would hold too many pages.
@@ -120,18 +125,75 @@ impl Account {
     }
 }
 
+/// A reference to the account of a client address. Dropping the last reference removes the account.
+struct Address {
+    peer: IpAddr,
+    account: Arc<Account>,
+}
+
+impl Address {
+    /// Returns the account of a client address. Creates the account if the client address has none.
+    /// May sleep.
+    fn of(peer: IpAddr) -> Result<Self> {
+        // The memory is allocated and freed without the lock.
+        let node = RBTreeNode::new(peer, (Account::new()?, 0), GFP_KERNEL)?;
+        let mut all = ACCOUNTS.get().ok_or(ENODEV)?.lock();
+        let unused = match all.get(&peer) {
+            Some(_) => Some(node),
+            None => all.insert(node),
+        };
+        let found = all.get_mut(&peer).map(|(account, references)| {
+            // NO-OVERFLOW: Each reference is an object in memory.
+            *references = references.wrapping_add(1);
+            account.clone()
+        });
+        drop(all);
+        drop(unused);
+        let account = found.ok_or(EINVAL)?;
+        Ok(Self { peer, account })
+    }
+}
+
+impl Deref for Address {
+    type Target = Account;
+
+    fn deref(&self) -> &Account {
+        &self.account
+    }
+}
+
+impl Drop for Address {
+    fn drop(&mut self) {
+        let Some(all) = ACCOUNTS.get() else {
+            return;
+        };
+        let mut all = all.lock();
+        let is_last = all.get_mut(&self.peer).is_some_and(|(_, references)| {
+            *references = references.saturating_sub(1);
+            *references == 0
+        });
+        let unused = match is_last {
+            true => all.remove_node(&self.peer),
+            false => None,
+        };
+        // The memory is freed without the lock.
+        drop(all);
+        drop(unused);
+    }
+}
+
 /// A connection that may hold memory.
 pub(crate) struct Holder {
-    address: Arc<Account>,
+    address: Address,
     member: Member,
 }
 
 impl Holder {
-    /// Adds a connection from this client address. `waker` makes the connection process its waiting
+    /// Adds a connection from a client address. `waker` makes the connection process its waiting
     /// calls. May sleep.
-    pub(crate) fn new(address: &Arc<Account>, waker: Arc<dyn Wake>) -> Result<Self> {
+    pub(crate) fn new(peer: IpAddr, waker: Arc<dyn Wake>) -> Result<Self> {
+        let address = Address::of(peer)?;
         let member = Member::join(address.number, waker)?;
-        let address = address.clone();
         Ok(Self { address, member })
     }
 

@@ -132,7 +132,7 @@ impl Reads {
         let pool = Pool::new(KEPT / PAGE_SIZE, memory::of_one() as usize)?;
         Ok(Self {
             queues: KBox::pin_init(lock, GFP_KERNEL)?,
-            holder: Holder::new(events.ending().address(), waker)?,
+            holder: Holder::new(events.peer.ip(), waker)?,
             peer: events.peer,
             pool: Arc::new(pool, GFP_KERNEL)?,
             sinks: sizes.sinks(pd, reads)?,

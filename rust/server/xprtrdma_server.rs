@@ -112,7 +112,7 @@ impl kernel::Module for SvcRdma {
             return Err(EINVAL);
         }
         Version::preset(highest);
-        memory::set(host_pages());
+        memory::set(host_pages())?;
         turns::set()?;
         let class = Registration::new().inspect_err(|e| {
             if *e == EEXIST {
