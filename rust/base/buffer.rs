@@ -155,11 +155,14 @@ pub unsafe trait PageArray: Send {
 pub const SMALL: usize = 2 * PAGE_SIZE;
 
 /// Minimum number of pages for which [`PageRefs::take`] does not check the size of the folios. If
-/// `take` takes at least `MANY` (128) pages, the check allows folios with eight times as many
-/// pages: at least 1024. A folio of a file has at most 512 pages (2 MiB). Up to 512 consecutive
-/// pages of a file lie in at most two folios, which together have at most 1024 pages. So the check
-/// would always succeed.
-const MANY: usize = 128;
+/// `take` takes at least 128 pages, the check allows folios with eight times as many pages: at
+/// least 1024. With pages of 4 KiB, a folio of a file has at most 512 pages (2 MiB). Up to 512
+/// consecutive pages of a file lie in at most two folios, which together have at most 1024 pages.
+/// So the check would always succeed. Larger pages have larger folios, which are always checked.
+const MANY: usize = match PAGE_SIZE {
+    4096 => 128,
+    _ => usize::MAX,
+};
 
 /// Read-only bytes in pages that other code uses as well, such as the cached pages of a file.
 ///
@@ -248,7 +251,7 @@ impl PageRefs {
         // reason.
         if count < MANY {
             let most = match len > SMALL {
-                // NO-OVERFLOW: `count` is less than `MANY`.
+                // NO-OVERFLOW: `count` is the number of pages of a message.
                 true => count.wrapping_mul(8),
                 false => count,
             };
