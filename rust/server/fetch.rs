@@ -192,8 +192,8 @@ impl Reading {
     }
 
     /// Assembles the message of a call that no longer waits for memory or for Reads. `pages` are
-    /// the pages that the Reads of the call have filled, or `None` if the call has no Reads. If the
-    /// call is refused, calls `give_back` with the number of its pages that count towards the
+    /// the pages that the Reads of the call have filled, or `None` if the call has no Reads. After
+    /// an error, calls `give_back` with the number of pages of the call that count towards the
     /// limits.
     #[inline(always)]
     pub(crate) fn finish(
@@ -204,11 +204,14 @@ impl Reading {
         match (self, pages) {
             (Self::Split { mut call, at, fill }, Some(mut pages)) => {
                 if let Some(fill) = fill {
-                    fill_in(&mut pages, &[], fill)?;
+                    if let Err(error) = fill_in(&mut pages, &[], fill) {
+                        drop(pages);
+                        return Err(lose(call, error, give_back));
+                    }
                 }
                 match call.insert(at as usize, pages) {
                     true => Ok(call),
-                    false => Err(EINVAL.into()),
+                    false => Err(lose(call, EINVAL, give_back)),
                 }
             }
             (Self::Admitted(unread), pages) => {
@@ -216,14 +219,25 @@ impl Reading {
                 give_back(counted);
                 fetched
             }
-            (Self::Split { .. }, None) => Err(EINVAL.into()),
+            (Self::Split { call, .. }, None) => Err(lose(call, EINVAL, give_back)),
         }
     }
 }
 
+/// Drops a call that cannot be processed. Calls `give_back` with the number of its pages that count
+/// towards the limits.
+#[cold]
+#[inline(never)]
+fn lose(mut call: Fetched, error: Error, give_back: impl FnOnce(Option<Counted>)) -> Failed {
+    let counted = call.call().counted.take();
+    drop(call);
+    give_back(counted);
+    error.into()
+}
+
 impl Unread {
-    /// Assembles the message of the call, see [`Reading::finish`]. If the call is refused, also
-    /// returns the number of its pages that count towards the limits.
+    /// Assembles the message of the call, see [`Reading::finish`]. After an error, also returns the
+    /// number of pages of the call that count towards the limits.
     #[cold]
     #[inline(never)]
     fn finish(self, pages: Option<Pages>) -> (Result<Fetched, Failed>, Option<Counted>) {
@@ -236,15 +250,18 @@ impl Unread {
         } = self;
         match assemble(message.bytes(), parked, pages) {
             Ok(Ok((parked, place))) => {
-                let call = Call::new(parked, ticket, counted, since);
-                let fetched = Fetched::new(message, 0, call).map(|mut fetched| {
-                    fetched.set_place(place);
-                    fetched
-                });
-                (fetched.map_err(Failed::Error), None)
+                let call = Call::new(parked, ticket, None, since);
+                match Fetched::new(message, 0, call) {
+                    Ok(mut fetched) => {
+                        fetched.set_place(place);
+                        fetched.call().counted = counted;
+                        (Ok(fetched), None)
+                    }
+                    Err(error) => (Err(error.into()), counted),
+                }
             }
             Ok(Err(refusal)) => (Err(Failed::Refused(ticket, refusal)), counted),
-            Err(error) => (Err(error.into()), None),
+            Err(error) => (Err(error.into()), counted),
         }
     }
 }

@@ -19,7 +19,10 @@ use core::ops::{
     Deref,
     DerefMut, //
 };
-use kernel::prelude::*;
+use kernel::{
+    alloc::kvec::PushError,
+    prelude::*, //
+};
 use xprtrdma_proto::responder::grant::{
     Grant,
     Granted,
@@ -135,14 +138,13 @@ impl Along {
     /// Posts a response of `len` bytes. All operations that access the client's memory are posted
     /// before the message.
     #[inline(always)]
-    fn post<H: QpHandler>(self, batch: SendBatch<'_, H>, len: usize) -> Result {
-        let invalidate = self.invalidate;
+    fn post<H: QpHandler>(&mut self, batch: SendBatch<'_, H>, len: usize) -> Result {
         let message = Message {
             len,
-            invalidate,
+            invalidate: self.invalidate,
             confirmed: self.confirmed,
         };
-        match self.transfer {
+        match self.transfer.take() {
             Some(transfer) => batch.anew().post_transfer(transfer, Some(message)),
             None => batch.post_message(message),
         }
@@ -183,7 +185,7 @@ impl Outbox {
                 Err(SendError::Full) => return Ok(false),
                 Err(SendError::Closed) => return Err(EPIPE),
             };
-            let answer = waiting.remove(at).map_err(|_| EINVAL)?;
+            let mut answer = waiting.remove(at).map_err(|_| EINVAL)?;
             batch.buffer().copy_from_slice(&answer.message);
             answer.along.post(batch, answer.message.len())?;
             self.grant.lock().sent(answer.unsent);
@@ -209,11 +211,11 @@ impl Outbox {
         transfers.map(memory::counted_transfer).sum()
     }
 
-    fn push(&self, answer: Waiting) -> Result {
+    /// Stores a response. Returns the response if the connection has ended. Before the end, the
+    /// grant limits the number of stored responses to the capacity of the vector.
+    fn push(&self, answer: Waiting) -> Result<(), Waiting> {
         let pushed = self.waiting.lock().push_within_capacity(answer);
-        // The push cannot fail, because the grant limits the number of stored responses to the
-        // capacity of the vector.
-        pushed.map_err(|_| ENOSPC)
+        pushed.map_err(|PushError(answer)| answer)
     }
 
     /// Sends a response of at most `most` bytes, together with the operations in `along`. If the
@@ -221,12 +223,15 @@ impl Outbox {
     /// that the response grants, and `encode` writes the response. If `grant` returns an error,
     /// this function ends the connection, and the error is the cause. May sleep while it allocates
     /// memory.
+    ///
+    /// If the transfer in `along` was neither passed to the queue pair nor stored, `along` still
+    /// contains it afterwards.
     pub(crate) fn answer<H: QpHandler>(
         &self,
         qp: &Qp<H>,
         events: &Events,
         most: usize,
-        along: Along,
+        along: &mut Along,
         grant: impl FnOnce(&mut Grant) -> Result<Granted, Overdrawn>,
         encode: impl FnOnce(Granted, &mut [u8]) -> Result<usize>,
     ) -> Result {
@@ -275,11 +280,15 @@ impl Outbox {
             }
             Place::Memory(mut message, unsent) => {
                 message.truncate(len);
-                self.push(Waiting {
+                let pushed = self.push(Waiting {
                     message,
-                    along,
+                    along: core::mem::take(along),
                     unsent,
-                })?;
+                });
+                if let Err(unsent) = pushed {
+                    *along = unsent.along;
+                    return Err(EPIPE);
+                }
                 // Perhaps `send_space` was called before the response was stored, and no later
                 // completion calls `send_space` again. So this thread tries to post the response.
                 self.pump(qp).map(|_| ())

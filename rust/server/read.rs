@@ -10,7 +10,10 @@
 mod prepare;
 
 use crate::{
-    call::Fetched,
+    call::{
+        Fetched,
+        Message, //
+    },
     count,
     events::Events,
     fetch::{
@@ -19,7 +22,10 @@ use crate::{
         Reading,
         Waiting, //
     },
-    latency::Tag,
+    latency::{
+        Since,
+        Tag, //
+    },
     memory::{
         self,
         Counted,
@@ -33,18 +39,26 @@ use crate::{
 };
 use core::net::SocketAddr;
 use kernel::{
+    alloc::kvec::{
+        InsertError,
+        PushError, //
+    },
     page::PAGE_SIZE,
     prelude::*,
     sync::Arc, //
 };
-use xprtrdma_proto::responder::{
-    admit::Admitted,
-    budget::{
-        Share,
-        Wait, //
+use xprtrdma_proto::{
+    responder::{
+        admit::Admitted,
+        budget::{
+            Share,
+            Wait, //
+        },
+        call::Call,
+        grant::Ticket,
+        refusal::Refusal, //
     },
-    call::Call,
-    refusal::Refusal, //
+    served::cause::Cause, //
 };
 use xprtrdma_rdma::{
     blanks::Blanks,
@@ -174,30 +188,45 @@ impl Reads {
         };
         let blank = queues.blanks.take();
         drop(queues);
-        match self.prepare(qp, call, (bytes, len), blank)? {
-            Ok((stage, transfer)) => Ok(Ok(Begun {
-                stage,
-                counted,
-                transfer: Some(transfer),
-            })),
-            Err(refusal) => {
-                self.give_back(counted);
-                Ok(Err(refusal))
+        let why = match self.prepare(qp, call, (bytes, len), blank) {
+            Ok(Ok((stage, transfer))) => {
+                return Ok(Ok(Begun {
+                    stage,
+                    counted,
+                    transfer: Some(transfer),
+                }))
             }
-        }
+            Ok(Err(refusal)) => Ok(Err(refusal)),
+            Err(error) => Err(error),
+        };
+        self.give_back(counted);
+        why
     }
 
     /// Posts the Reads of a call that [`Reads::begin`] has prepared, or adds the call to the queue
-    /// of waiting calls. `bytes` and `pages` must be the numbers that were passed to
-    /// [`Reads::begin`]. Returns whether the caller must call [`Reads::pump`].
+    /// of waiting calls. `message` and `ticket` belong to the call, and `since` is the time of its
+    /// arrival. `bytes` and `pages` must be the numbers that were passed to [`Reads::begin`].
+    /// Returns whether the caller must call [`Reads::pump`].
     #[inline(always)]
     pub(crate) fn add<H: QpHandler>(
         &self,
         qp: &Qp<H>,
-        reading: Reading,
+        begun: Begun,
+        (message, ticket, since): (Message, Ticket, Since),
         (bytes, pages): (u32, u32),
-        transfer: Option<KBox<Transfer>>,
     ) -> Result<bool> {
+        let transfer = begun.transfer;
+        let reading = match Reading::new(message, begun.stage, ticket, begun.counted, since) {
+            Ok(reading) => reading,
+            Err(error) => {
+                // If the Reads were prepared, the pages of the call were counted.
+                if let Some(transfer) = transfer {
+                    drop(transfer);
+                    self.forget(pages);
+                }
+                return Err(error);
+            }
+        };
         match transfer {
             Some(transfer) => self.post(qp, reading, bytes, transfer).map(|_| false),
             None => {
@@ -272,15 +301,27 @@ impl Reads {
                     transfer: Some(transfer),
                 };
                 let put_back = queues.waiting.insert_within_capacity(0, waiting);
-                put_back.map_err(|_| ENOSPC)?;
-                return Ok(false);
+                drop(queues);
+                return match put_back {
+                    Ok(()) => Ok(false),
+                    // The queues were closed, because the connection has ended.
+                    Err(InsertError::IndexOutOfBounds(lost) | InsertError::OutOfCapacity(lost)) => {
+                        drop(lost.transfer);
+                        Err(self.lose(lost.reading, EPIPE))
+                    }
+                };
             }
-            Err(SendError::Closed) => return Err(EPIPE),
+            Err(SendError::Closed) => {
+                drop(queues);
+                drop(transfer);
+                return Err(self.lose(reading, EPIPE));
+            }
         };
         // The call is stored before its Reads are posted, so that the completion handler finds the
         // call.
-        if queues.posted.push_within_capacity(reading).is_err() {
-            return Err(ENOSPC);
+        if let Err(PushError(lost)) = queues.posted.push_within_capacity(reading) {
+            drop((batch, queues, transfer));
+            return Err(self.lose(lost, ENOSPC));
         }
         // CAST: The number of Reads fits into a `usize`.
         Counter::Read.add(reads as usize);
@@ -288,15 +329,35 @@ impl Reads {
             // CAST: The Reads of a call transfer at most a few megabytes.
             (Tag::of(&transfer).xid().0, transfer.bytes() as u32, reads)
         });
-        let posted = batch.post_transfer(transfer, None);
-        if posted.is_err() {
+        if let Err(error) = batch.post_transfer(transfer, None) {
             // A failed post has no completion, so the call is removed. Otherwise a later completion
             // would be attributed to this call.
-            let _ = queues.posted.pop();
+            // Its pages stay counted until the end of the connection, because the queue pair keeps
+            // them.
+            let lost = queues.posted.pop();
+            drop(queues);
+            drop(lost);
+            return Err(error);
         }
-        posted?;
         queues.share.begin_reads(reads);
         Ok(true)
+    }
+
+    /// Drops a call that cannot be processed, and stops counting its pages. Returns `error`.
+    #[cold]
+    #[inline(never)]
+    fn lose(&self, mut reading: Reading, error: Error) -> Error {
+        let counted = reading.counted().take();
+        drop(reading);
+        self.give_back(counted);
+        error
+    }
+
+    /// Stops counting `pages` pages of a call that was dropped.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn forget(&self, pages: u32) {
+        self.give_back((pages != 0).then(|| Counted::of(pages)));
     }
 
     /// Removes the first call from the queue of waiting calls, if the call can be processed
@@ -328,33 +389,6 @@ impl Reads {
         waiting.remove(0).map_or(Next::Nothing, Next::Call)
     }
 
-    /// Prepares the Reads of a waiting call.
-    fn resume<H: QpHandler>(
-        &self,
-        qp: &Qp<H>,
-        reading: Reading,
-        bytes: u32,
-    ) -> Result<(Reading, KBox<Transfer>), Failed> {
-        let blank = self.queues.lock().blanks.take();
-        let Reading::Admitted(unread) = reading else {
-            return Err(EINVAL.into());
-        };
-        let unread = KBox::into_inner(unread);
-        let message = unread.message.bytes();
-        let call = unread.parked.resume(message).ok_or(EINVAL)?;
-        let (ticket, counted, since) = (unread.ticket, unread.counted, unread.since);
-        match self.prepare(qp, call, (bytes, message.len()), blank)? {
-            Ok((stage, transfer)) => {
-                let reading = Reading::new(unread.message, stage, ticket, counted, since)?;
-                Ok((reading, transfer))
-            }
-            Err(refusal) => {
-                self.give_back(counted);
-                Err(Failed::Refused(ticket, refusal))
-            }
-        }
-    }
-
     /// Finishes the call whose Reads were posted first. Called when these Reads have completed.
     /// Also returns whether other calls wait. May sleep.
     #[inline(always)]
@@ -373,7 +407,8 @@ impl Reads {
             (Some(reading), pages @ Some(_)) => {
                 reading.finish(pages, |counted| self.give_back(counted))
             }
-            _ => Err(EINVAL.into()),
+            (Some(reading), None) => Err(self.lose(reading, EINVAL).into()),
+            (None, _) => Err(EINVAL.into()),
         };
         (fetched, others_wait)
     }
@@ -385,10 +420,12 @@ impl Reads {
         }
     }
 
-    /// Drops a call that the RPC server does not accept any more, and stops counting its pages.
+    /// Drops a call that the RPC server does not accept any more, because it ends the connection.
+    /// Stops counting the pages of the call.
     #[cold]
     #[inline(never)]
-    pub(crate) fn drop_late(&self, mut call: Fetched) -> Error {
+    pub(crate) fn drop_late(&self, mut call: Fetched, events: &Events) -> Error {
+        events.end(Cause::Stopped);
         let counted = call.call().counted.take();
         drop(call);
         self.give_back(counted);
@@ -418,7 +455,7 @@ impl Reads {
         let (_, blank) = Transfer::end(transfer);
         let mut queues = self.queues.lock();
         if pages != 0 {
-            memory::give_back(&mut queues.share, &self.holder, Counted::of_writes(pages));
+            memory::give_back(&mut queues.share, &self.holder, Counted::of(pages));
         }
         let rest = blank.and_then(|blank| queues.blanks.put(blank));
         let may_go_on = pages != 0 && !queues.waiting.is_empty();
@@ -431,16 +468,19 @@ impl Reads {
     /// Drops all RPC calls, and stops counting their pages. Must be called when no handler runs any
     /// more: until then, the RPC calls and the queue pair keep each other alive.
     pub(crate) fn give_up(&self) {
-        self.stop_waiting();
         let mut queues = self.queues.lock();
         let mut waiting = core::mem::take(&mut queues.waiting);
         let mut posted = core::mem::take(&mut queues.posted);
         let blanks = queues.blanks.close();
         drop(queues);
+        // From now on no call waits, so a thread that still processes calls requests no memory.
+        self.stop_waiting();
         let waits = waiting.iter_mut().map(|call| &mut call.reading);
         let calls = Iterator::chain(waits, &mut posted);
-        calls.for_each(|call| self.give_back(call.counted().take()));
+        let pages = calls.filter_map(|call| call.counted().take());
+        let pages = pages.map(|counted| counted.count()).sum();
         drop((waiting, posted, blanks));
+        self.forget(pages);
         self.pool.close();
         if let Some(sinks) = &self.sinks {
             sinks.close();

@@ -12,8 +12,7 @@ use crate::{
     fetch::{
         self,
         Begun,
-        Failed,
-        Reading, //
+        Failed, //
     },
     latency::{
         Stage,
@@ -168,7 +167,7 @@ impl Handler {
             written = posted.saturating_sub(kept);
         }
         written = written.saturating_add(this.outbox.give_up());
-        this.reads.give_back(Some(Counted::of_writes(written)));
+        this.reads.give_back(Some(Counted::of(written)));
         this.reads.give_up();
     }
 
@@ -212,7 +211,8 @@ impl Handler {
     /// call, and returns an error.
     #[inline(always)]
     fn pass(&self, call: Fetched) -> Result {
-        self.inbox.push(call).map_err(|call| self.reads.drop_late(call))
+        let pushed = self.inbox.push(call);
+        pushed.map_err(|call| self.reads.drop_late(call, &self.events))
     }
 
     /// Passes a call to the RPC server, after all Reads of the call have completed. Returns whether
@@ -316,7 +316,7 @@ impl Handler {
             qp,
             &this.events,
             VERSION_ERROR_LEN,
-            Along {
+            &mut Along {
                 confirmed: blame == Blame::Option,
                 ..Along::default()
             },
@@ -407,6 +407,7 @@ impl QpHandler for Handler {
             let since = this.arrival.end(Stage::Read);
             let call = Call::new(ready.park(), ticket, counted, since);
             let arrived = Fetched::new(message.hold(), start, call);
+            let arrived = arrived.inspect_err(|_| this.reads.forget(pages));
             if let Err(error) = arrived.and_then(|call| this.pass(call)) {
                 Self::failed(qp, Failed::Error(error));
             }
@@ -426,10 +427,8 @@ impl QpHandler for Handler {
             Ok(Err(refusal)) => return Self::turn_away(qp, ticket, refusal),
             Err(error) => return Self::failed(qp, Failed::Error(error)),
         };
-        let (held, since) = (message.hold(), this.arrival.since());
-        let reading = Reading::new(held, begun.stage, ticket, begun.counted, since);
-        let add = |reading| this.reads.add(&qp, reading, (bytes, pages), begun.transfer);
-        match reading.and_then(add) {
+        let received = (message.hold(), ticket, this.arrival.since());
+        match this.reads.add(&qp, begun, received, (bytes, pages)) {
             Ok(true) => Self::go_on(qp),
             Ok(false) => {}
             Err(error) => Self::failed(qp, Failed::Error(error)),

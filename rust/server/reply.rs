@@ -76,8 +76,7 @@ impl Connection {
             Err(refusal) => return self.refuse(&mut call.since, ticket, refusal),
         };
         let transfer = match plan.has_writes() {
-            // The pages of the Writes stay counted until the Writes complete. So no Write begins
-            // after the connection has ended.
+            // After the connection has ended, no Write is prepared in vain.
             true if self.events.ending().has_ended() => return Err(connection_reset()),
             true => Some(self.write(&plan, reply, call.since.tag(xid))?),
             false => None,
@@ -100,20 +99,33 @@ impl Connection {
         });
         // CAST: The longest message has a few kilobytes.
         let most = handler.terms.longest_message(ready.version()) as usize;
+        let mut along = Along {
+            transfer,
+            invalidate,
+            confirmed: false,
+        };
         let answered = handler.outbox.answer(
             &self.qp,
             &self.events,
             most,
-            Along {
-                transfer,
-                invalidate,
-                confirmed: false,
-            },
+            &mut along,
             |grant| grant.answer(ticket),
             |granted, buffer| encode(&plan, granted, &*reply, buffer),
         );
         call.since.end(Stage::Reply);
+        if let Some(writes) = along.transfer {
+            self.drop_writes(writes);
+        }
         answered
+    }
+
+    /// Drops RDMA Writes that were not posted, and stops counting their pages.
+    #[cold]
+    #[inline(never)]
+    fn drop_writes(&self, writes: KBox<Transfer>) {
+        let counted = Counted::of(memory::counted_transfer(&writes));
+        drop(writes);
+        self.give_back(counted);
     }
 
     /// Sends an error in place of a reply.
@@ -152,23 +164,22 @@ impl Connection {
     }
 
     /// Records that a call is finished. The caller then drops the call's Receive, so the Receive is
-    /// posted again. The next response of the connection counts this Receive as posted.
+    /// posted again. The next response of the connection counts this Receive as posted. The caller
+    /// passes the result to [`Connection::give_back`] when the pages of the call were freed.
     #[inline(always)]
-    pub(crate) fn over(&self, call: &mut Call) {
+    pub(crate) fn over(&self, call: &mut Call) -> Option<Counted> {
         if call.open.is_some() {
             self.drop_unanswered(call);
         }
-        if call.counted.is_some() {
-            self.give_back(call);
-        }
+        call.counted.take()
     }
 
     /// Stops counting the pages of a finished call.
     #[inline(never)]
-    fn give_back(&self, call: &mut Call) {
-        // `counted` has no pages left if the RDMA Writes of the reply use all pages that were
-        // counted for the call.
-        if let Some(counted) = call.counted.take().filter(|counted| counted.count() != 0) {
+    pub(crate) fn give_back(&self, counted: Counted) {
+        // No pages are left if the RDMA Writes of the reply use all pages that were counted for the
+        // call.
+        if counted.count() != 0 {
             Handler::give_back(self.qp.as_arc_borrow(), counted);
         }
     }

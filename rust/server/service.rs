@@ -10,6 +10,7 @@ use crate::{
         self,
         Owner, //
     },
+    memory::Counted,
     receive::Handler,
     sizes::{
         CALLBACKS,
@@ -51,6 +52,7 @@ impl Service for Rdma {
     type Message = Held<Handler>;
     type Pages = Pages;
     type Call = Call;
+    type Debt = Option<Counted>;
     type Sender = Arc<Qp<Handler>>;
 
     const CALLS: u32 = CALLBACKS as u32;
@@ -81,8 +83,8 @@ impl Service for Rdma {
         listener.close();
     }
 
-    // This function, `result`, `over` and `QpHandler::received` are inlined into their callers,
-    // which are C callbacks.
+    // This function, `result`, `over`, `settle` and `QpHandler::received` are inlined into their
+    // callers, which are C callbacks.
     #[inline(always)]
     fn reply(
         connection: &Connection,
@@ -99,8 +101,15 @@ impl Service for Rdma {
     }
 
     #[inline(always)]
-    fn over(connection: &Connection, call: &mut Call) {
-        connection.over(call);
+    fn over(connection: &Connection, call: &mut Call) -> Option<Counted> {
+        connection.over(call)
+    }
+
+    #[inline(always)]
+    fn settle(connection: &Connection, counted: Option<Counted>) {
+        if let Some(counted) = counted {
+            connection.give_back(counted);
+        }
     }
 
     fn detach(connection: &Connection) {

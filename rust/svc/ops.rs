@@ -355,11 +355,18 @@ impl<S: Service> Ops<S> {
         };
         // SAFETY: `recvfrom` set the pointer. The RPC server passes the pointer to this function
         // once, and then clears its own copy.
-        let mut context = unsafe { Arrived::from_raw(context) };
+        let context = unsafe { Arrived::from_raw(context) };
         // SAFETY: The transport is the call's connection, and the caller holds a reference to it.
         let connection = unsafe { SvcXprt::<Connection<S>>::inner(xprt) };
-        S::over(&connection.connection, context.call());
-        context.end();
+        Self::finish(connection, context);
+    }
+
+    /// Finishes a call, and frees its memory.
+    #[inline(always)]
+    fn finish(connection: &Connection<S>, mut call: Arrived<S>) {
+        let debt = S::over(&connection.connection, call.call());
+        call.end();
+        S::settle(&connection.connection, debt);
     }
 
     unsafe extern "C" fn release_none(_xprt: *mut bindings::svc_xprt, _context: *mut c_void) {}
@@ -371,9 +378,8 @@ impl<S: Service> Ops<S> {
         connection.line.end();
         S::detach(&connection.connection);
         // The RPC server never receives these calls, so it does not finish them.
-        while let Some(mut call) = calls.pop() {
-            S::over(&connection.connection, call.call());
-            call.end();
+        while let Some(call) = calls.pop() {
+            Self::finish(connection, call);
         }
     }
 

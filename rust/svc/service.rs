@@ -60,6 +60,8 @@ pub trait Service: Sized + Send + Sync + 'static {
     type Pages: PageArray;
     /// The driver's data for a call.
     type Call: Send;
+    /// What the driver needs to settle a call after the call was dropped.
+    type Debt;
     /// The object that sends calls to the client of a connection. The object does not keep the
     /// connection open.
     type Sender: Clone + Send + Sync + Unpin;
@@ -102,9 +104,13 @@ pub trait Service: Sized + Send + Sync + 'static {
     fn result(call: &mut Self::Call, front: &[u8], from: u32, len: u32) -> Result;
 
     /// Finishes a call, whether or not a reply was sent, and whether or not the RPC server has
-    /// received the call. The call and the buffer in which it arrived are dropped after this
-    /// method. May be called after [`Service::detach`].
-    fn over(connection: &Self::Connection, call: &mut Self::Call);
+    /// received the call. After this method the call, its pages and the buffer in which it arrived
+    /// are dropped, and then [`Service::settle`] is called. May be called after
+    /// [`Service::detach`].
+    fn over(connection: &Self::Connection, call: &mut Self::Call) -> Self::Debt;
+
+    /// Settles a call whose memory was freed. `debt` is the result of [`Service::over`].
+    fn settle(connection: &Self::Connection, debt: Self::Debt);
 
     /// Ends a connection. When this method returns, the device no longer accesses memory of the
     /// connection. The RPC server may still be processing calls. Sending their replies then fails.

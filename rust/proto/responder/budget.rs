@@ -38,11 +38,10 @@ impl Pages {
         self.0
     }
 
-    /// Returns an object for `count` pages of completed RDMA Writes. [`split`](Self::split)
-    /// separated these pages from the other pages of the Call, and the driver then stored only
-    /// their number.
+    /// Returns an object for `count` pages that were counted, if the driver has stored only their
+    /// number.
     #[inline]
-    pub const fn of_writes(count: u32) -> Self {
+    pub const fn of(count: u32) -> Self {
         Self(count)
     }
 

@@ -4,7 +4,11 @@
 
 use super::Reads;
 use crate::{
-    fetch::Stage,
+    fetch::{
+        Failed,
+        Reading,
+        Stage, //
+    },
     latency::Tag, //
 };
 use kernel::prelude::*;
@@ -65,6 +69,42 @@ impl Reads {
                 Ok(Err(refusal))
             }
         }
+    }
+
+    /// Prepares the Reads of a waiting call.
+    pub(super) fn resume<H: QpHandler>(
+        &self,
+        qp: &Qp<H>,
+        reading: Reading,
+        bytes: u32,
+    ) -> Result<(Reading, KBox<Transfer>), Failed> {
+        let blank = self.queues.lock().blanks.take();
+        let unread = match reading {
+            Reading::Admitted(unread) => KBox::into_inner(unread),
+            // The Reads of such a call were prepared when it arrived.
+            reading @ Reading::Split { .. } => return Err(self.lose(reading, EINVAL).into()),
+        };
+        let (ticket, counted, since) = (unread.ticket, unread.counted, unread.since);
+        let message = unread.message.bytes();
+        let Some(call) = unread.parked.resume(message) else {
+            self.give_back(counted);
+            return Err(EINVAL.into());
+        };
+        let failed = match self.prepare(qp, call, (bytes, message.len()), blank) {
+            Ok(Ok((stage, transfer))) => {
+                match Reading::new(unread.message, stage, ticket, None, since) {
+                    Ok(mut reading) => {
+                        *reading.counted() = counted;
+                        return Ok((reading, transfer));
+                    }
+                    Err(error) => Failed::Error(error),
+                }
+            }
+            Ok(Err(refusal)) => Failed::Refused(ticket, refusal),
+            Err(error) => Failed::Error(error),
+        };
+        self.give_back(counted);
+        Err(failed)
     }
 
     /// Frees pages and empty transfers that were kept for calls, but not used for a while.
