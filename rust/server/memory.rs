@@ -72,7 +72,7 @@ static OF_ADDRESS: AtomicU32 = AtomicU32::new(0);
 /// orders no other memory accesses.
 static SHORTAGES: AtomicU64 = AtomicU64::new(0);
 
-/// The accounts of client addresses, with the number of objects of type [`Address`] for each account.
+/// The accounts of client addresses, each with the number of its objects of type [`Address`].
 type Accounts = RBTree<IpAddr, (Arc<Account>, u32)>;
 
 /// The accounts of all client addresses that have connections. The accounts are in a global

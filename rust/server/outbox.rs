@@ -96,6 +96,9 @@ struct Waiting {
     unsent: Unsent,
 }
 
+/// Why a response was not sent, and its transfer if no other object owns the transfer.
+pub(crate) type Unanswered = (Error, Option<KBox<Transfer>>);
+
 /// Operations that are posted together with a response.
 #[derive(Default)]
 pub(crate) struct Along {
@@ -138,13 +141,13 @@ impl Along {
     /// Posts a response of `len` bytes. All operations that access the client's memory are posted
     /// before the message.
     #[inline(always)]
-    fn post<H: QpHandler>(&mut self, batch: SendBatch<'_, H>, len: usize) -> Result {
+    fn post<H: QpHandler>(self, batch: SendBatch<'_, H>, len: usize) -> Result {
         let message = Message {
             len,
             invalidate: self.invalidate,
             confirmed: self.confirmed,
         };
-        match self.transfer.take() {
+        match self.transfer {
             Some(transfer) => batch.anew().post_transfer(transfer, Some(message)),
             None => batch.post_message(message),
         }
@@ -185,7 +188,7 @@ impl Outbox {
                 Err(SendError::Full) => return Ok(false),
                 Err(SendError::Closed) => return Err(EPIPE),
             };
-            let mut answer = waiting.remove(at).map_err(|_| EINVAL)?;
+            let answer = waiting.remove(at).map_err(|_| EINVAL)?;
             batch.buffer().copy_from_slice(&answer.message);
             answer.along.post(batch, answer.message.len())?;
             self.grant.lock().sent(answer.unsent);
@@ -224,24 +227,24 @@ impl Outbox {
     /// this function ends the connection, and the error is the cause. May sleep while it allocates
     /// memory.
     ///
-    /// If the transfer in `along` was neither passed to the queue pair nor stored, `along` still
-    /// contains it afterwards.
+    /// An error contains the transfer in `along` if the transfer was neither passed to the queue
+    /// pair nor stored.
     pub(crate) fn answer<H: QpHandler>(
         &self,
         qp: &Qp<H>,
         events: &Events,
         most: usize,
-        along: &mut Along,
+        along: Along,
         grant: impl FnOnce(&mut Grant) -> Result<Granted, Overdrawn>,
         encode: impl FnOnce(Granted, &mut [u8]) -> Result<usize>,
-    ) -> Result {
+    ) -> Result<(), Unanswered> {
         let mut account = self.grant.lock();
         account.count_finished(qp);
         let granted = match grant(&mut account) {
             Ok(granted) => granted,
             Err(why) => {
                 drop(account);
-                return Err(overdrawn(events, why));
+                return Err((overdrawn(events, why), along.transfer));
             }
         };
         let stats = &self.answers;
@@ -258,40 +261,45 @@ impl Outbox {
         };
         let mut place = match room {
             Ok(batch) => Place::Queue(batch, account),
-            Err(SendError::Closed) => return Err(EPIPE),
+            Err(SendError::Closed) => return Err((EPIPE, along.transfer)),
             Err(SendError::Full) => {
                 stats.waits.add(1);
                 Counter::Starved.add(1);
                 let unsent = account.wait();
                 count::ANSWERS.add();
                 drop(account);
-                Place::Memory(KVec::from_elem(0, most, GFP_KERNEL)?, unsent)
+                match KVec::from_elem(0, most, GFP_KERNEL) {
+                    Ok(message) => Place::Memory(message, unsent),
+                    Err(error) => return Err((error.into(), along.transfer)),
+                }
             }
         };
         // `encode` is called only here, so that the compiler inlines it.
-        let len = encode(granted, place.buffer())?;
+        let len = match encode(granted, place.buffer()) {
+            Ok(len) => len,
+            Err(error) => return Err((error, along.transfer)),
+        };
         match place {
             Place::Queue(batch, account) => {
                 let posted = along.post(batch, len);
                 // The lock of the grant was held while the response was posted, so that responses
                 // are sent in the order of their grants.
                 drop(account);
-                posted
+                posted.map_err(|error| (error, None))
             }
             Place::Memory(mut message, unsent) => {
                 message.truncate(len);
-                let pushed = self.push(Waiting {
+                let stored = Waiting {
                     message,
-                    along: core::mem::take(along),
+                    along,
                     unsent,
-                });
-                if let Err(unsent) = pushed {
-                    *along = unsent.along;
-                    return Err(EPIPE);
+                };
+                if let Err(refused) = self.push(stored) {
+                    return Err((EPIPE, refused.along.transfer));
                 }
                 // Perhaps `send_space` was called before the response was stored, and no later
                 // completion calls `send_space` again. So this thread tries to post the response.
-                self.pump(qp).map(|_| ())
+                self.pump(qp).map(|_| ()).map_err(|error| (error, None))
             }
         }
     }

@@ -312,17 +312,18 @@ impl Handler {
             Blame::Nothing => {}
         }
         trace::refused(&this.events.peer, refusal.xid.0, refusal.fault.text());
-        this.outbox.answer(
+        let answered = this.outbox.answer(
             qp,
             &this.events,
             VERSION_ERROR_LEN,
-            &mut Along {
+            Along {
                 confirmed: blame == Blame::Option,
                 ..Along::default()
             },
             |grant| Ok(grant.refuse(ticket)),
             |granted, buffer| refusal.encode(granted, buffer).map_err(|_| EINVAL),
-        )
+        );
+        answered.map_err(|(error, _)| error)
     }
 }
 

@@ -14,7 +14,10 @@ use crate::{
         self,
         Counted, //
     },
-    outbox::Along,
+    outbox::{
+        Along,
+        Unanswered, //
+    },
     receive::Handler, //
 };
 use kernel::prelude::*;
@@ -99,33 +102,32 @@ impl Connection {
         });
         // CAST: The longest message has a few kilobytes.
         let most = handler.terms.longest_message(ready.version()) as usize;
-        let mut along = Along {
-            transfer,
-            invalidate,
-            confirmed: false,
-        };
         let answered = handler.outbox.answer(
             &self.qp,
             &self.events,
             most,
-            &mut along,
+            Along {
+                transfer,
+                invalidate,
+                confirmed: false,
+            },
             |grant| grant.answer(ticket),
             |granted, buffer| encode(&plan, granted, &*reply, buffer),
         );
         call.since.end(Stage::Reply);
-        if let Some(writes) = along.transfer {
-            self.drop_writes(writes);
-        }
-        answered
+        answered.map_err(|unanswered| self.drop_writes(unanswered))
     }
 
-    /// Drops RDMA Writes that were not posted, and stops counting their pages.
+    /// Drops the RDMA Writes of a reply that was not sent, and stops counting their pages.
     #[cold]
     #[inline(never)]
-    fn drop_writes(&self, writes: KBox<Transfer>) {
-        let counted = Counted::of(memory::counted_transfer(&writes));
-        drop(writes);
-        self.give_back(counted);
+    fn drop_writes(&self, (error, writes): Unanswered) -> Error {
+        if let Some(writes) = writes {
+            let counted = Counted::of(memory::counted_transfer(&writes));
+            drop(writes);
+            self.give_back(counted);
+        }
+        error
     }
 
     /// Sends an error in place of a reply.
