@@ -263,7 +263,8 @@ def add_check(commands):
                      help="the client with the patches of Documentation/upstream, for these parts: "
                           f"{', '.join(check.UPSTREAM_PARTS)}")
     sub.add_argument("parts", nargs="+", choices=("all", *check.PARTS),
-                     help="all: host, lint, vm, cable, shutdown and rails-short (two cables); "
+                     help="all: host, lint, vm, cable-short (captures of our client), shutdown, "
+                          "rails-short (two cables), server and rds-short; "
                           "debug: everything in small on the debug kernel; iwarp: a part of that "
                           "over iWARP; iwarp-server: our server over iWARP there; "
                           "endurance: 100 lives, 1000 disconnects by the client and 500 by the "
@@ -433,11 +434,13 @@ def add_count(commands):
                      help="largest inline message, set on both sides (default: as they come, 4096)")
     sub.add_argument("--scale", action="store_true",
                      help="instructions of small reads with NFSv3: from one to 1024 at a time, "
-                          "over one and 50 mounts")
+                          "over one and 50 mounts; with --server: 16 calls at a time, 64 "
+                          "connections in turn, and 1000 idle connections")
     sub.add_argument("--processors", type=numbers, metavar="N,...",
                      help="instructions, interrupts and wake-ups between processors and spin locks "
                           "found taken instead, with so many processors in the client: of one to "
-                          "16 threads over one to 16 connections")
+                          "16 threads over one to 16 connections; with --server: one number of "
+                          "processors in the server, 64 threads and 4 connections")
     sub.add_argument("--server", action="store_true",
                      help="what a server does for an RPC instead, instructions and all: ours and "
                           "the in-tree one, both with the in-tree client (uses --rounds, "
@@ -463,8 +466,14 @@ def add_count(commands):
             sub.error("--debug and --upstream are for --instructions and --memory")
         if (args.versions or args.messages) and (args.write or not args.server):
             sub.error("--versions and --messages are for --server, and are not recorded")
+        if args.server and args.processors and (args.scale or len(args.processors) != 1):
+            sub.error("--server takes either --scale or one number of processors")
         if args.rds:
             return rds.count(args.kernel, args.rounds, args.functions, args.json, args.write)
+        if args.server and (args.scale or args.processors):
+            kind, processors = ("scale", 1) if args.scale else ("processors", args.processors[0])
+            return serving.count_crowd(args.kernel, kind, args.rounds, processors, args.functions,
+                                       args.json, args.write)
         if args.server:
             ways = (serving.VERSIONS if args.versions else
                     serving.MESSAGES if args.messages else serving.SERVERS)

@@ -223,9 +223,10 @@ def check_server(spec, rounds, measured, write):
     if measured:
         rows = json.loads(pathlib.Path(measured).read_text())
     else:
-        rows, _, _, good = serving.measure(spec, rounds, serving.SERVERS)
-        if not good:
+        found = serving.measure(spec, rounds, serving.SERVERS)
+        if not found.good:
             raise LabError("the counts were not taken: see above")
+        rows = found.rows
     before = comparable(recorded_served(), kernel.get(root.path(), spec).release)
     ours = rows["ours"]
     return judge((before, "ROSE", list(rises(before, ours, SERVED))),

@@ -64,7 +64,12 @@ def prepare():
     """Prepares the server for all measurements: makes files and adds addresses."""
     on_server("python3", "-c", MAKE_FILES, f"{os.environ['NFS_EXPORT_MEM']}/{DIRECTORY}",
               loads.DIRECTORY_ENTRIES)
-    for number in range(1, MOST_MOUNTS):
+    add_addresses(MOST_MOUNTS)
+
+
+def add_addresses(count):
+    """Adds addresses to the server, so that the server has `count` addresses for mounts."""
+    for number in range(1, count):
         on_server("ip", "address", "add", f"{address(number)}/24", "dev", "eth0")
 
 

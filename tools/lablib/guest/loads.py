@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The operations that are counted and timed: system calls in loops of C (tools/native/load.c)."""
 
+import concurrent.futures
 import contextlib
 import ctypes
 import dataclasses
@@ -130,6 +131,14 @@ class Bed:
         return Load("GETATTR", count, lambda n: self.library.getattr(
             os.fsencode(self.paths[0]), n))
 
+    def getattrs(self, count, depth):
+        """Returns a load with `depth` GETATTRs at a time."""
+        def run(number):
+            with concurrent.futures.ThreadPoolExecutor(depth) as pool:
+                return max(pool.map(lambda _: self.getattr(0).run(number // depth), range(depth)))
+
+        return Load(f"GETATTR, {depth} at a time", count, run)
+
     def fresh(self, count):
         """Reserves `count` new paths, and returns a prefix and a number n. The paths consist of the
         prefix followed by n, n + 1 and so on."""
@@ -212,6 +221,12 @@ class Bed:
         that the first operations of a run hardly influence the result."""
         return [self.transfer(1024, 4 * KIB, write, depth)
                 for depth in DEPTHS[1:] for write in (0, 1)]
+
+    def by_sixteen(self):
+        """Returns loads with 16 operations at a time and one RPC for each operation."""
+        return [self.getattrs(1024, 16),
+                *(self.transfer(1024, 4 * KIB, write, 16) for write in (0, 1)),
+                *(self.transfer(64, MIB, write, 16) for write in (0, 1))]
 
     def deepest(self):
         """Returns loads with many small operations at a time. The data of these operations together

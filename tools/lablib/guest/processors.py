@@ -96,24 +96,42 @@ def counters():
             "switches": switches(pathlib.Path("/proc/stat").read_text())}
 
 
+class Watch:
+    """Counts what the processors of this machine do to each other. The object is a context manager,
+    and counts from its beginning on."""
+
+    def __enter__(self):
+        with contextlib.ExitStack() as stack:
+            self.waiting = stack.enter_context(histogram.of_function(WAIT))
+            self.sent = [stack.enter_context(histogram.of_event(event, "common_stacktrace"))
+                         for event in SENT]
+            self.stack = stack.pop_all()
+        self.before = counters()
+        return self
+
+    def __exit__(self, *_):
+        self.stack.close()
+
+    def read(self):
+        """Returns the counts, and how many times each function had to wait for a lock."""
+        after, waited = counters(), waits(self.waiting.read())
+        work, timed = interrupts(sum((one.read() for one in self.sent), collections.Counter()))
+        return {"interrupts": work, "timed interrupts": timed, "contended": waited.total()} | {
+            name: after[name] - self.before[name] for name in after}, {
+            f"{name} [{module}]" if module else name: times
+            for (name, module), times in waited.items()}
+
+
 def measure(mount, load):
     """Returns the counts of a load, and how many times each function had to wait for a lock. All
     numbers are per RPC."""
     load.run(load.count // 2)  # The first run is not counted.
-    with contextlib.ExitStack() as stack:
-        waiting = stack.enter_context(histogram.of_function(WAIT))
-        sent = [stack.enter_context(histogram.of_event(event, "common_stacktrace"))
-                for event in SENT]
-        rpcs, before = loads.rpcs(mount), counters()
+    rpcs = loads.rpcs(mount)
+    with Watch() as watch:
         load.run(load.count)
-        after, waited = counters(), waits(waiting.read())
-        work, timed = interrupts(sum((one.read() for one in sent), collections.Counter()))
-        rpcs = loads.rpcs(mount) - rpcs
-    counted = {"interrupts": work, "timed interrupts": timed, "contended": waited.total()} | {
-        name: after[name] - before[name] for name in after}
-    return ({name: number / rpcs for name, number in counted.items()},
-            {f"{name} [{module}]" if module else name: times / rpcs
-             for (name, module), times in waited.items()})
+        found = watch.read()
+    rpcs = loads.rpcs(mount) - rpcs
+    return tuple({name: number / rpcs for name, number in counts.items()} for counts in found)
 
 
 def operations():

@@ -79,11 +79,12 @@ class Pair:
         - `client`: the Python class of the client machine
         - `serving`: the file of our server module
         - `serving_words`: the parameters of our server module
-        - `counted`: the name of the machine that gets `plugin` and `words`
+        - `counted`: the name of the machine that gets `plugin`, `words` and `processors`
         - `plugin`: a QEMU plugin
         - `words`: parameters of the kernel
+        - `processors`: the number of processors; the other machine has one
         """
-        special = {"plugin": plugin, "words": words}
+        special = {"plugin": plugin, "words": words, "processors": processors}
         self.root, self.results = root, pathlib.Path(results or new_results()).resolve()
         self.results.mkdir(parents=True, exist_ok=True)
         self.devices = [*(["detour"] if detour else []), *PROVIDERS[provider][:rails]]
@@ -100,7 +101,7 @@ class Pair:
                               **(special if counted == "server" else {}))
         self.client = client("client", self, client_kernel, memory[1],
                              addresses("client", rails),
-                             processors=processors, **(special if counted == "client" else {}))
+                             **(special if counted == "client" else {}))
         self.machines = (self.server, self.client)
 
     def mac(self, role):

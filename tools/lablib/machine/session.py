@@ -73,7 +73,7 @@ class Plan:
     results: str | None = None
     plugin: str | None = None   # plugin of tools/native that counts what a machine executes
     counted: str = "client"     # machine whose instructions are counted: client or server
-    processors: int = 1         # number of processors in the client
+    processors: int = 1         # number of processors in the machine `counted`
     upstream: bool = False      # whether the client has the patches of Documentation/upstream
     inline: int = 0             # largest inline message of both ends in bytes; 0 means the default
 
