@@ -389,13 +389,13 @@ def server():
         (*row, f"{found['ours', row[0]] / found['intree', row[0]]:.2f}") for row in rows]
 
 
-def times():
+def times(name="bench-times"):
     """Returns elapsed times in microseconds."""
     return ("", "operation", "ours", "in-tree", "TCP", "ours/in-tree", "scatter"), [
         (row["axis"], row["load"], *(number(row[key]) for key in ("ours", "in-tree", "tcp")),
          f"{float(row['ratio']):.3f}{' (worse)' if row['worse'] == '1' else ''}"
          + (f" (at first {float(row['first']):.3f})" if row["first"] else ""),
-         f"±{100 * float(row['scatter']):.1f} %") for row in read("bench-times")]
+         f"±{100 * float(row['scatter']):.1f} %") for row in read(name)]
 
 
 TABLES = {
@@ -461,6 +461,7 @@ TABLES = {
     "bench-scale": lambda: picked("bench-scale", load="load", ours="ours", in_tree="in-tree"),
     "bench-times": times,
     "server-counts": server,
+    "server-times": lambda: times("server-times"),
     "rds-counts": lambda: counts(RDS, "rds-counts", "module"),
     "processors": lambda: picked("processors", load="load", instructions="kernel",
                                  wake_ups="wake-ups", interrupts="interrupts",

@@ -434,8 +434,8 @@ def add_count(commands):
                      help="largest inline message, set on both sides (default: as they come, 4096)")
     sub.add_argument("--scale", action="store_true",
                      help="instructions of small reads with NFSv3: from one to 1024 at a time, "
-                          "over one and 50 mounts; with --server: 16 calls at a time, 64 "
-                          "connections in turn, and 1000 idle connections")
+                          "over one and 50 mounts; with --server: 16 calls at a time, and 64 "
+                          "connections in turn")
     sub.add_argument("--processors", type=numbers, metavar="N,...",
                      help="instructions, interrupts and wake-ups between processors and spin locks "
                           "found taken instead, with so many processors in the client: of one to "

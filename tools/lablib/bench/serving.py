@@ -63,15 +63,12 @@ def table(rows, columns=COLUMNS):
     lines = ["per RPC".ljust(36) + "".join(column.rjust(14) for column in columns)]
     first, last = rows
     for operation in rows[last]:
-        # An operation may be measured with one of the servers only.
-        these = {server: found for server, found in rows.items() if operation in found}
-        lines.extend(report.each_way(these, operation, columns))
-        if len(these) > 1:
-            ratios = (f"{what} {rows[last][operation][c] / rows[first][operation][c]:.3f}"
-                      for what, c in (("transport and what it calls", "service"),
-                                      ("whole kernel", "kernel")))
-            lines.append(f"{'':26}{report.called(last)} to {report.called(first)}: "
-                         f"{', '.join(ratios)}")
+        lines.extend(report.each_way(rows, operation, columns))
+        ratios = (f"{what} {rows[last][operation][c] / rows[first][operation][c]:.3f}"
+                  for what, c in (("transport and what it calls", "service"),
+                                  ("whole kernel", "kernel")))
+        lines.append(f"{'':26}{report.called(last)} to {report.called(first)}: "
+                     f"{', '.join(ratios)}")
     return "\n".join(lines)
 
 

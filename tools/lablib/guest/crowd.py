@@ -7,7 +7,7 @@ This program runs in the client machine, like serving.py, and prints the same ki
 
 KIND names the loads:
 
-- `scale`: 16 calls at a time, 1 and 64 connections that are used in turn, and 1000 idle connections
+- `scale`: 16 calls at a time, and 1 and 64 connections that are used in turn
 - `processors`: 64 threads with 4 connections, for a server machine with several processors
 
 SERVER is `ours` or `intree`, as for serving.py. The JSON object has a second member, `watched`: the
@@ -18,23 +18,14 @@ member `processors` is the number of the server's processors.
 import contextlib
 import json
 import os
-import resource
-import subprocess
 import sys
 
-from . import axes, instructions, loads, processors, serving, transport
+from . import axes, loads, processors, serving, transport
 from .remote import Program, obey
 
 MOUNTS = 64
-# Idle connections: the number of client addresses, and the number of connections of each address.
-# Our server accepts at most 128 connections of an address.
-ADDRESSES, EACH = 8, 125
 # The number of threads and the number of connections in a server with several processors.
 THREADS, CONNECTIONS = 64, 4
-# Maximum number of open files. Each idle connection has several.
-FILES = 16384
-# The in-tree server takes 5 MiB for an idle connection, so it is not measured with 1000 of them.
-FRUGAL = ("ours",)
 TRIES = 4
 
 
@@ -68,26 +59,7 @@ def bed(mounts):
         yield places, made
 
 
-@contextlib.contextmanager
-def idle_connections():
-    """Makes connections that are not used."""
-    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))
-    verbs, faults = (instructions.selftests(name) for name in ("requester.verbs", "faults"))
-    with contextlib.ExitStack() as undo:
-        device = verbs.Device(faults.device())
-        for number in range(ADDRESSES):
-            source = f"192.0.2.{170 + number}"
-            words = f"{source}/24", "dev", faults.interface()
-            subprocess.run(["ip", "address", "add", *words], check=True)
-            undo.callback(subprocess.run, ["ip", "address", "del", *words], check=True)
-            for _ in range(EACH):
-                one = verbs.Requester(device, os.environ["NFS_SERVER"], 20049, source=source)
-                undo.callback(one.close)
-                one.connect()
-        yield
-
-
-def scale(server):
+def scale():
     """Yields a tuple for each kind of operation: its name, its load, and the mounts that the load
     uses."""
     with transport.mounted("vers=4.2,rdma,port=20049") as mount, loads.Bed(mount) as made:
@@ -97,13 +69,9 @@ def scale(server):
         with bed(mounts) as (places, made):
             for number, load in made.one_at_a_time():
                 yield f"READ 4 KiB, connections: {number}", load, places
-    if server in FRUGAL:
-        with bed(1) as (places, made), idle_connections():
-            for _, load in made.one_at_a_time():
-                yield f"READ 4 KiB, connections: 1, and {ADDRESSES * EACH} idle", load, places
 
 
-def by_threads(_):
+def by_threads():
     """Yields operations of many threads, like `scale`."""
     options = f"vers=4.2,rdma,port=20049,nconnect={CONNECTIONS}"
     with transport.mounted(options) as mount, loads.Bed(*[mount] * THREADS) as made:
@@ -153,7 +121,7 @@ def main(kind, rounds, servers):
                 print(f"  round {number + 1}: {server}", file=sys.stderr, flush=True)
                 symbols = f"{number}-{server}.symbols"
                 far.ask("serve", server, symbols)
-                for place, (name, load, mounts) in enumerate(KINDS[kind](server)):
+                for place, (name, load, mounts) in enumerate(KINDS[kind]()):
                     file = f"{number}-{server}-{place}.counts"
                     rpcs, seen = measure(far, name, load, mounts, file)
                     watched[server].setdefault(name, []).append(seen)
